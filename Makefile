@@ -1,0 +1,45 @@
+# The two commands a newcomer needs: `make demo` and `make test`. Each sets up all it needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export UV_NO_PROGRESS ?= 1
+
+.PHONY: demo test bench chaos check unit lock clean
+
+$(VENV)/.installed: deploy/locks/dev.txt deploy/locks/uv.txt pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r deploy/locks/uv.txt
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r deploy/locks/dev.txt
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	touch $@
+
+demo: $(VENV)/.installed  ## run the main job end to end on the embedded real stack
+	$(BIN)/rowcall demo
+
+test: check  ## every check and every test
+	$(BIN)/python -m pytest
+
+unit: $(VENV)/.installed  ## the tests that need no service
+	$(BIN)/python -m pytest tests/unit tests/meta
+
+check: $(VENV)/.installed  ## format, lint, types, import direction
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+
+$(VENV)/.bench: $(VENV)/.installed deploy/locks/bench.txt
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r deploy/locks/bench.txt
+	touch $@
+
+bench: $(VENV)/.bench  ## writes build/bench.json
+	$(BIN)/python -m benchmarks
+
+lock:  ## refresh the lock files (hashes, no index address)
+	for set in runtime "dev --extra local --extra dev" "bench --extra local --extra dev --extra bench"; do \
+	  name=$${set%% *}; extras=$${set#$$name}; \
+	  $(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate --python-version 3.11 $$extras pyproject.toml -o deploy/locks/$$name.txt; \
+	done
+
+clean:
+	rm -rf $(VENV) build
