@@ -1,0 +1,146 @@
+"""The one tree of errors. Each class is a decision its catcher takes; nothing else is encoded in the type.
+
+    RowcallError
+    ├── ConfigurationError      an operator must change something: say what, stop with exit code 78
+    ├── Outage                  a dependency is away: pause, back off, try again, lose nothing
+    ├── Poison                  this message can never be handled: dead-letter it, move on
+    ├── LeaseLost               another owner has the run: stop, roll back, write nothing
+    ├── StaleRow                a row the agent read has changed before its write: apply `on_stale`
+    ├── RunCancelled            the run was cancelled while it ran: stop, write nothing
+    ├── DeadlineExceeded        the run's hard deadline is over: stop it, retry or fail by its attempts
+    ├── AgentError              the agent's code broke a rule of the door: fail the run, no retry
+    ├── OperatorError           a person asked for something that cannot be done: show the reason, exit 1
+    ├── Verdict                 raised by an agent to decide its own run
+    │   ├── RetryLater          run again after a delay
+    │   └── GiveUp              do not run again
+    └── ModelError              a model call did not give a usable answer
+        ├── ModelRetryable      the same call may succeed later
+        ├── ModelInvalid        an answer came and breaks schema or rules: re-ask, then a person
+        ├── ModelFatal          the same call will fail again: fail the run
+        └── ModelUnavailable    no call of this agent can succeed until an operator acts: pause the agent
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class RowcallError(Exception):
+    """Root of everything Rowcall raises on purpose. `code` is stable and stored; the message is for people."""
+
+    code = "error"
+
+    def __init__(self, message: str, *, code: str | None = None) -> None:
+        super().__init__(message)
+        if code is not None:
+            self.code = code
+
+
+class ConfigurationError(RowcallError):
+    """Cannot go on until an operator changes a setting, a connector, a schema or the installed code."""
+
+    code = "configuration"
+
+
+class Outage(RowcallError):
+    """A dependency does not answer. `dependency` is one of database, broker, registry, connect, model."""
+
+    code = "outage"
+
+    def __init__(self, message: str, *, dependency: str, code: str | None = None) -> None:
+        super().__init__(message, code=code)
+        self.dependency = dependency
+
+
+class Poison(RowcallError):
+    """A message that no retry can cure; `code` says why (undecodable, missing_event_id, unknown_schema, …)."""
+
+    code = "undecodable"
+
+
+class LeaseLost(RowcallError):
+    """The (job, epoch) pair is no longer the running owner."""
+
+    code = "lease_lost"
+
+
+class StaleRow(RowcallError):
+    """Columns the agent read have changed since; `on_stale` of the agent decides what follows."""
+
+    code = "stale_row"
+
+
+class RunCancelled(RowcallError):
+    """An operator cancelled the run while it was running."""
+
+    code = "cancelled"
+
+
+class DeadlineExceeded(RowcallError):
+    """The run's hard deadline passed; heartbeats cannot extend it."""
+
+    code = "deadline_exceeded"
+
+
+class AgentError(RowcallError):
+    """The agent used the door wrongly (duplicate step name, transaction control, a write it may not do)."""
+
+    code = "agent_error"
+
+
+class OperatorError(RowcallError):
+    """A command cannot be carried out; the message says why and what can be done instead."""
+
+    code = "operator"
+
+
+class Verdict(RowcallError):
+    """Raised by agent code to decide what becomes of its run."""
+
+
+class RetryLater(Verdict):
+    """Run again after `delay_seconds`."""
+
+    code = "retry_requested"
+
+    def __init__(self, message: str, *, delay_seconds: float) -> None:
+        super().__init__(message)
+        self.delay_seconds = delay_seconds
+
+
+class GiveUp(Verdict):
+    """Fail the run now, whatever attempts are left."""
+
+    code = "gave_up"
+
+
+class ModelError(RowcallError):
+    """A model call without a usable answer; `code` is one of the `model_*` codes."""
+
+    code = "model_error"
+
+
+class ModelRetryable(ModelError):
+    """The same call may succeed later; `retry_after_seconds` is the endpoint's own wish, if it named one."""
+
+    def __init__(self, message: str, *, code: str, retry_after_seconds: float | None = None) -> None:
+        super().__init__(message, code=code)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class ModelInvalid(ModelError):
+    """An answer came and broke schema or rules; `raw` is its text as received, `reasons` what is wrong."""
+
+    def __init__(self, message: str, *, code: str, raw: str, reasons: Sequence[str], parseable: bool) -> None:
+        super().__init__(message, code=code)
+        self.raw = raw
+        self.reasons = tuple(reasons)
+        self.parseable = parseable
+
+
+class ModelFatal(ModelError):
+    """Asking again cannot help (truncated at the token limit, refused, filtered)."""
+
+
+class ModelUnavailable(ModelError):
+    """Credentials, quota, model name or request shape are refused: the whole agent must pause."""

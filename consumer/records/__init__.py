@@ -1,0 +1,21 @@
+"""What travels between the stages, as plain frozen records, and the one codec that stores them.
+
+`change` holds row changes and events, `jobs` what the executor claims and settles, `codec` the tagged JSON form.
+"""
+
+from consumer.records.change import UNCHANGED, Change, Coordinates, Event, Infinity, Operation, Origin, Unchanged, Value
+from consumer.records.codec import decode, encode
+
+__all__ = [
+    "UNCHANGED",
+    "Change",
+    "Coordinates",
+    "Event",
+    "Infinity",
+    "Operation",
+    "Origin",
+    "Unchanged",
+    "Value",
+    "decode",
+    "encode",
+]

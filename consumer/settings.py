@@ -1,0 +1,219 @@
+"""Configuration: one class, read once when a process starts, from the environment alone.
+
+A secret NAME may be given as NAME_FILE, a path whose content is the value (trailing newline dropped); giving both is an
+error. README's configuration table is tested against this class.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+
+from consumer.errors import ConfigurationError
+
+
+class Settings(BaseModel):
+    """Every setting with its default; the field's alias is the environment variable's name."""
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True, frozen=True, protected_namespaces=())
+
+    database_url: SecretStr = Field(
+        SecretStr("postgresql://postgres@127.0.0.1:5432/rowcall"),
+        alias="DATABASE_URL",
+        description="Postgres that holds the `rowcall` schema and the tables the agents write to",
+    )
+    kafka_bootstrap_servers: str = Field(
+        "127.0.0.1:9092", alias="KAFKA_BOOTSTRAP_SERVERS", description="Kafka brokers, host:port[,host:port…]"
+    )
+    kafka_options: dict[str, str] = Field(
+        default_factory=dict,
+        alias="KAFKA_OPTIONS",
+        description="more librdkafka properties, `name=value` separated by commas (TLS, SASL)",
+    )
+    kafka_password: SecretStr | None = Field(
+        None, alias="KAFKA_PASSWORD", description="`sasl.password` for the brokers, kept out of KAFKA_OPTIONS"
+    )
+    kafka_group: str = Field("rowcall", alias="KAFKA_GROUP", description="consumer group of intake")
+    schema_registry_url: str = Field(
+        "http://127.0.0.1:8081",
+        alias="SCHEMA_REGISTRY_URL",
+        description="Apicurio Registry, without a path",
+    )
+    connect_url: str = Field(
+        "http://127.0.0.1:8083", alias="CONNECT_URL", description="Kafka Connect's REST API"
+    )
+
+    model_base_url: str = Field(
+        "http://127.0.0.1:8080/v1",
+        alias="MODEL_BASE_URL",
+        description="OpenAI-compatible endpoint; `/chat/completions` is appended",
+    )
+    model_api_key: SecretStr | None = Field(
+        None, alias="MODEL_API_KEY", description="sent as MODEL_AUTH_SCHEME in MODEL_AUTH_HEADER; empty sends none"
+    )
+    model_name: str = Field("rowcall-tiny", alias="MODEL_NAME", description="model named in each request")
+    model_auth_header: str = Field(
+        "Authorization", alias="MODEL_AUTH_HEADER", description="header that carries the key"
+    )
+    model_auth_scheme: str = Field(
+        "Bearer", alias="MODEL_AUTH_SCHEME", description="word before the key; empty for the key alone"
+    )
+    model_timeout_seconds: float = Field(
+        120.0, gt=0, alias="MODEL_TIMEOUT_SECONDS", description="total deadline of one call, keep-alives included"
+    )
+    model_max_tokens: int = Field(
+        1024, gt=0, alias="MODEL_MAX_TOKENS", description="`max_tokens` of each request; always sent"
+    )
+    model_retries: int = Field(
+        2, ge=0, alias="MODEL_RETRIES", description="repeats of one call inside an attempt, for retryable failures"
+    )
+    model_max_retry_after_seconds: float = Field(
+        120.0,
+        gt=0,
+        alias="MODEL_MAX_RETRY_AFTER_SECONDS",
+        description="a longer Retry-After is taken as a spent quota and pauses the agent",
+    )
+    model_response_format: Literal["auto", "json_schema", "json_object", "prompt"] = Field(
+        "auto",
+        alias="MODEL_RESPONSE_FORMAT",
+        description="how JSON is asked for; `auto` steps down from json_schema as the endpoint refuses",
+    )
+
+    agents: tuple[str, ...] = Field(
+        ("consumer.agents",),
+        alias="ROWCALL_AGENTS",
+        description="importable modules with an AGENTS list, separated by commas",
+    )
+    auto_activate: bool = Field(
+        True, alias="ROWCALL_AUTO_ACTIVATE", description="activate new agents when a worker starts"
+    )
+    epoch: str = Field(
+        "1",
+        alias="ROWCALL_EPOCH",
+        description="part of every event ID; raise it after a restore or a move to another cluster",
+    )
+    own_sources: tuple[str, ...] = Field(
+        ("cdc",),
+        alias="ROWCALL_OWN_SOURCES",
+        description="topic prefixes of connectors that read this very database (own writes, attribution)",
+    )
+    intake_batch: int = Field(2000, gt=0, alias="ROWCALL_INTAKE_BATCH", description="messages a transaction, at most")
+    intake_linger_ms: int = Field(
+        5, ge=0, alias="ROWCALL_INTAKE_LINGER_MS", description="how long a partly filled batch waits for more"
+    )
+    backlog_limit: int = Field(
+        200_000, gt=0, alias="ROWCALL_BACKLOG_LIMIT", description="waiting jobs at which intake pauses its topics"
+    )
+    dedup_days: int = Field(14, gt=0, alias="ROWCALL_DEDUP_DAYS", description="dedup horizon, above topic retention")
+
+    lease_seconds: float = Field(30.0, gt=0, alias="ROWCALL_LEASE_SECONDS", description="lease of a claimed run")
+    beat_seconds: float = Field(
+        10.0, gt=0, alias="ROWCALL_BEAT_SECONDS", description="lease renewal; at most a third of the lease"
+    )
+    run_deadline_seconds: float = Field(
+        900.0, gt=0, alias="ROWCALL_RUN_DEADLINE_SECONDS", description="hard deadline of one attempt"
+    )
+    runs_in_flight: int = Field(256, gt=0, alias="ROWCALL_RUNS_IN_FLIGHT", description="runs a worker holds at once")
+    drain_seconds: float = Field(
+        25.0, ge=0, alias="ROWCALL_DRAIN_SECONDS", description="after SIGTERM: time for runs to finish before release"
+    )
+    poll_seconds: float = Field(
+        2.0, gt=0, alias="ROWCALL_POLL_SECONDS", description="longest pause between two looks for work when idle"
+    )
+    retry_base_seconds: float = Field(
+        2.0, gt=0, alias="ROWCALL_RETRY_BASE_SECONDS", description="first retry delay; doubles with each attempt"
+    )
+    retry_cap_seconds: float = Field(
+        300.0, gt=0, alias="ROWCALL_RETRY_CAP_SECONDS", description="longest retry delay"
+    )
+
+    health_host: str = Field("127.0.0.1", alias="ROWCALL_HEALTH_HOST", description="address of /healthz, /metrics")
+    health_port: int = Field(
+        9100, ge=0, le=65535, alias="ROWCALL_HEALTH_PORT", description="port of /healthz, /readyz, /metrics; 0 picks one"
+    )
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
+        "INFO", alias="ROWCALL_LOG_LEVEL", description="least severe level that is logged"
+    )
+    log_format: Literal["json", "text"] = Field("json", alias="ROWCALL_LOG_FORMAT", description="form of a log line")
+
+    @field_validator("agents", "own_sources", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+    @field_validator("kafka_options", mode="before")
+    @classmethod
+    def _split_options(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        pairs = [part.partition("=") for part in value.split(",") if part.strip()]
+        if any(not separator for _, separator, _ in pairs):
+            raise ValueError("write name=value, separated by commas")
+        return {name.strip(): text.strip() for name, _, text in pairs}
+
+    def check(self) -> None:
+        """Compare settings that depend on each other.
+
+        Raises:
+            ConfigurationError: naming the two settings and the rule between them.
+        """
+        if self.beat_seconds * 3 > self.lease_seconds:
+            raise ConfigurationError(
+                f"ROWCALL_BEAT_SECONDS ({self.beat_seconds:g}) must be at most a third of "
+                f"ROWCALL_LEASE_SECONDS ({self.lease_seconds:g}), or one late beat loses a healthy run"
+            )
+
+    def shown(self) -> dict[str, str]:
+        """Environment name → value in force, secrets masked, in the order of the class."""
+        return {
+            str(field.alias): _masked(getattr(self, name)) for name, field in type(self).model_fields.items()
+        }
+
+
+def _masked(value: object) -> str:
+    if isinstance(value, SecretStr):
+        return "***" if value.get_secret_value() else ""
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    if isinstance(value, dict):
+        return ",".join(f"{name}={text}" for name, text in value.items())
+    return "" if value is None else str(value)
+
+
+def load(environment: Mapping[str, str] | None = None) -> Settings:
+    """Read the settings.
+
+    Raises:
+        ConfigurationError: one line for each setting that is wrong.
+    """
+    source = dict(os.environ if environment is None else environment)
+    values = {}
+    for field in Settings.model_fields.values():
+        name = str(field.alias)
+        if (text := _read(source, name)) is not None:
+            values[name] = text
+    try:
+        settings = Settings.model_validate(values)
+    except ValidationError as error:
+        lines = [f"{'.'.join(map(str, item['loc'][:1]))}: {item['msg']}" for item in error.errors()]
+        raise ConfigurationError("settings: " + "; ".join(lines)) from None
+    settings.check()
+    return settings
+
+
+def _read(source: Mapping[str, str], name: str) -> str | None:
+    path = source.get(f"{name}_FILE")
+    if path is None:
+        return source.get(name)
+    if name in source:
+        raise ConfigurationError(f"{name} and {name}_FILE are both set; keep one")
+    try:
+        return Path(path).read_text(encoding="utf-8").rstrip("\r\n")
+    except OSError as error:
+        raise ConfigurationError(f"{name}_FILE names {path}, which cannot be read: {error.strerror}") from error
