@@ -57,13 +57,17 @@ class Context(Protocol):
     def idempotency_key(self) -> str:
         """Stable over all attempts of this run; give it to any system the agent calls."""
 
+    @property
+    def sql(self) -> Reader:
+        """Read-only SQL on the database the agents write to."""
+
     async def step(
         self, name: str, function: Callable[..., Any], /, *arguments: Any, kind: StepKind = StepKind.AGENT_STEP
     ) -> Any:
         """Run `function` once and keep what it returns; a resumed run gets the kept value and runs nothing.
 
-        `function` may be async; a synchronous one runs in a worker thread. If its first parameter is called `sql`, it
-        is given a `Reader`. The name is the checkpoint's identity: each name once a run.
+        `function` may be async; a synchronous one runs in a worker thread. The name is the checkpoint's identity:
+        each name once a run.
 
         Raises:
             AgentError: when the name was used before in this run.
