@@ -3,6 +3,8 @@
     RowcallError
     ├── ConfigurationError      an operator must change something: say what, stop with exit code 78
     ├── Outage                  a dependency is away: pause, back off, try again, lose nothing
+    ├── TransactionConflict     deadlock or serialization failure: run the same transaction again
+    ├── DataRefused             the database refuses this very row (SQLSTATE 22, 23, 54): isolate it, go on
     ├── Poison                  this message can never be handled: dead-letter it, move on
     ├── LeaseLost               another owner has the run: stop, roll back, write nothing
     ├── StaleRow                a row the agent read has changed before its write: apply `on_stale`
@@ -50,6 +52,18 @@ class Outage(RowcallError):
     def __init__(self, message: str, *, dependency: str, code: str | None = None) -> None:
         super().__init__(message, code=code)
         self.dependency = dependency
+
+
+class TransactionConflict(RowcallError):
+    """Postgres chose this transaction as the victim (40001, 40P01); nothing of it happened."""
+
+    code = "transaction_conflict"
+
+
+class DataRefused(RowcallError):
+    """The database refuses a value or a constraint is broken; `code` is db_<SQLSTATE>."""
+
+    code = "data_refused"
 
 
 class Poison(RowcallError):

@@ -1,0 +1,188 @@
+-- The functions through which runs move. Lock order everywhere: jobs by id, then lanes by (agent, key_hash).
+
+-- promote: give up to p_limit committed, due jobs their place in their lanes; how many, or -1 when another session is
+-- at it. One promoter at a time: the order of promotion is the order of a lane. INSERT never touches a lane, so a
+-- user's open transaction holds up nobody.
+CREATE FUNCTION rowcall.promote(p_limit integer) RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+    v_seq bigint;
+    v_count integer;
+BEGIN
+    IF NOT EXISTS (SELECT FROM rowcall.agent_jobs
+                   WHERE lane_seq IS NULL AND status = 'PENDING' AND run_after <= rowcall.now()) THEN
+        RETURN 0;
+    END IF;
+    IF NOT pg_try_advisory_xact_lock(hashtext('rowcall.promote')) THEN
+        RETURN -1;
+    END IF;
+    v_seq := nextval('rowcall.lane_order');
+    WITH due AS MATERIALIZED (
+        SELECT id FROM rowcall.agent_jobs
+        WHERE lane_seq IS NULL AND status = 'PENDING' AND run_after <= rowcall.now()
+        ORDER BY run_after, id LIMIT p_limit FOR UPDATE SKIP LOCKED
+    ), placed AS (
+        UPDATE rowcall.agent_jobs j SET lane_seq = v_seq FROM due WHERE j.id = due.id
+        RETURNING j.job_type, j.key_hash, j.id, j.run_after
+    ), laned AS (
+        -- DO UPDATE, not DO NOTHING: it waits for a settle() that is just deleting this lane.
+        INSERT INTO rowcall.lanes AS l (agent, key_hash, head, ready_at)
+        SELECT job_type, key_hash, min(id), min(run_after) FROM placed GROUP BY 1, 2 ORDER BY 1, 2
+        ON CONFLICT (agent, key_hash) DO UPDATE SET head = l.head
+        RETURNING 1
+    )
+    SELECT count(*) FROM placed INTO v_count;
+    RETURN v_count;
+END $$;
+
+-- settle: the one way in which runs end, wait, are released, retried or cancelled. One element an array position:
+-- p_epochs NULL is a person's move on whatever state the job is in; otherwise the job must be RUNNING in that epoch.
+-- p_delays in seconds from now. Returns the ids that moved; an id not returned has lost its lease, or may not move so.
+CREATE FUNCTION rowcall.settle(
+    p_ids bigint[], p_epochs bigint[], p_statuses text[], p_results text[], p_codes text[], p_errors text[],
+    p_reasons text[], p_delays double precision[], p_attempts integer[]
+) RETURNS SETOF bigint LANGUAGE plpgsql AS $$
+DECLARE
+    v_moved bigint[];
+BEGIN
+    WITH asked AS MATERIALIZED (
+        SELECT * FROM unnest(p_ids, p_epochs, p_statuses, p_results, p_codes, p_errors, p_reasons, p_delays, p_attempts)
+            AS a (id, epoch, status, result, code, error, reason, delay, attempts)
+    ), fenced AS MATERIALIZED (
+        SELECT j.id FROM rowcall.agent_jobs j JOIN asked a ON j.id = a.id
+            AND (a.epoch IS NULL OR (j.lease_epoch = a.epoch AND j.status = 'RUNNING'))
+            AND rowcall.may_move(j.status, a.status)
+        ORDER BY j.id FOR UPDATE OF j
+    ), moved AS (
+        UPDATE rowcall.agent_jobs j SET
+            status = a.status,
+            result = coalesce(a.result::json, j.result),
+            error_code = CASE WHEN a.status = 'SUCCEEDED' THEN NULL ELSE coalesce(a.code, j.error_code) END,
+            last_error = CASE WHEN a.status = 'SUCCEEDED' THEN NULL ELSE coalesce(a.error, j.last_error) END,
+            reason = a.reason,
+            -- a run that had left its lane queues behind what its key has now
+            lane_seq = CASE WHEN j.status IN ('FAILED', 'CANCELLED') THEN NULL ELSE j.lane_seq END,
+            run_after = CASE WHEN a.delay IS NULL THEN j.run_after
+                             ELSE rowcall.now() + make_interval(secs => a.delay) END,
+            attempt_count = greatest(0, j.attempt_count + coalesce(a.attempts, 0)),
+            owner = NULL, locked_until = NULL, deadline = NULL,
+            finished_at = CASE WHEN a.status IN ('SUCCEEDED', 'FAILED', 'REJECTED', 'CANCELLED')
+                               THEN rowcall.now() END,
+            updated_at = rowcall.now()
+        FROM fenced f JOIN asked a ON a.id = f.id WHERE j.id = f.id
+        RETURNING j.id
+    )
+    SELECT coalesce(array_agg(id), '{}') FROM moved INTO v_moved;
+    PERFORM rowcall.refresh_lanes(v_moved);
+    RETURN QUERY SELECT unnest(v_moved);
+END $$;
+
+-- refresh_lanes: give the lanes of these jobs their next head, or delete them. Its statements are apart on purpose:
+-- the heads are looked up with a snapshot taken after the lanes are locked, or a promotion in between is lost.
+CREATE FUNCTION rowcall.refresh_lanes(p_ids bigint[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM rowcall.lanes l JOIN (
+        SELECT DISTINCT job_type, key_hash FROM rowcall.agent_jobs WHERE id = ANY (p_ids) AND lane_seq IS NOT NULL
+    ) x ON l.agent = x.job_type AND l.key_hash = x.key_hash
+    ORDER BY l.agent, l.key_hash FOR UPDATE OF l;
+    WITH touched AS (
+        SELECT DISTINCT job_type, key_hash FROM rowcall.agent_jobs WHERE id = ANY (p_ids) AND lane_seq IS NOT NULL
+    ), heads AS MATERIALIZED (
+        SELECT t.job_type, t.key_hash, j.id, j.status, j.run_after FROM touched t LEFT JOIN LATERAL (
+            SELECT id, status, run_after FROM rowcall.agent_jobs j
+            WHERE j.job_type = t.job_type AND j.key_hash = t.key_hash AND j.lane_seq IS NOT NULL
+            AND j.status IN ('PENDING', 'RUNNING', 'WAITING_RETRY', 'WAITING_REVIEW', 'WAITING_EVENT', 'PARKED')
+            ORDER BY lane_seq, id LIMIT 1
+        ) j ON true
+    ), emptied AS (
+        DELETE FROM rowcall.lanes l USING heads h
+        WHERE l.agent = h.job_type AND l.key_hash = h.key_hash AND h.id IS NULL
+    )
+    UPDATE rowcall.lanes l SET head = h.id,
+        ready_at = CASE WHEN h.status IN ('PENDING', 'WAITING_RETRY') THEN h.run_after END
+    FROM heads h WHERE l.agent = h.job_type AND l.key_hash = h.key_hash AND h.id IS NOT NULL;
+END $$;
+
+-- reclaim: runs whose lease or deadline is over go back to PENDING, or to FAILED at their attempt limit, whichever
+-- agents the caller has. Returns how many. Skips what another session holds: it is just being settled.
+CREATE FUNCTION rowcall.reclaim(p_limit integer) RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+    v_ids bigint[];
+    v_epochs bigint[];
+    v_statuses text[];
+    v_codes text[];
+    v_errors text[];
+    v_nothing text[];
+BEGIN
+    SELECT array_agg(id), array_agg(lease_epoch),
+           array_agg(CASE WHEN attempt_count >= max_attempts THEN 'FAILED' ELSE 'PENDING' END),
+           array_agg(code),
+           array_agg(format('attempt %s of %s: %s; worker %s', attempt_count, max_attempts,
+               CASE code WHEN 'deadline_exceeded' THEN 'the run passed its hard deadline'
+                         ELSE 'the worker stopped renewing its lease' END, owner))
+    FROM (
+        SELECT id, lease_epoch, attempt_count, max_attempts, owner,
+               CASE WHEN deadline <= rowcall.now() THEN 'deadline_exceeded' ELSE 'lease_expired' END AS code
+        FROM rowcall.agent_jobs WHERE status = 'RUNNING' AND locked_until <= rowcall.now()
+        ORDER BY id LIMIT p_limit FOR UPDATE SKIP LOCKED
+    ) expired INTO v_ids, v_epochs, v_statuses, v_codes, v_errors;
+    IF v_ids IS NULL THEN
+        RETURN 0;
+    END IF;
+    v_nothing := array_fill(NULL::text, ARRAY[cardinality(v_ids)]);
+    RETURN (SELECT count(*) FROM rowcall.settle(v_ids, v_epochs, v_statuses, v_nothing, v_codes, v_errors, v_nothing,
+        array_fill(NULL::double precision, ARRAY[cardinality(v_ids)]),
+        array_fill(0, ARRAY[cardinality(v_ids)])));
+END $$;
+
+-- enqueue: queue a run, for operators and for triggers in the database. Returns the job's id; with a dedupe_key that
+-- is taken, the id of the job that holds it, which takes the payload in as a coalesced event.
+CREATE FUNCTION rowcall.enqueue(
+    agent text, payload json DEFAULT '{}', dedupe_key text DEFAULT NULL, key text DEFAULT NULL,
+    run_after timestamptz DEFAULT NULL, max_attempts integer DEFAULT 5, tenant text DEFAULT 'default'
+) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    v_id bigint;
+BEGIN
+    FOR i IN 1..3 LOOP
+        INSERT INTO rowcall.agent_jobs AS j
+            (job_type, payload, dedupe_key, key_text, key_hash, run_after, max_attempts, tenant)
+        VALUES (enqueue.agent, enqueue.payload, enqueue.dedupe_key, enqueue.key,
+                CASE WHEN enqueue.key IS NULL THEN rowcall.own_lane() ELSE rowcall.key_lane(enqueue.key) END,
+                coalesce(enqueue.run_after, rowcall.now()), enqueue.max_attempts, enqueue.tenant)
+        ON CONFLICT (tenant, job_type, dedupe_key)
+            WHERE j.dedupe_key IS NOT NULL AND j.status NOT IN ('FAILED', 'REJECTED', 'CANCELLED') DO NOTHING
+        RETURNING j.id INTO v_id;
+        IF v_id IS NOT NULL THEN
+            RETURN v_id;
+        END IF;
+        UPDATE rowcall.agent_jobs j SET merged_count = j.merged_count + 1
+        WHERE j.tenant = enqueue.tenant AND j.job_type = enqueue.agent AND j.dedupe_key = enqueue.dedupe_key
+        AND j.status NOT IN ('FAILED', 'REJECTED', 'CANCELLED') RETURNING j.id INTO v_id;
+        IF v_id IS NOT NULL THEN
+            INSERT INTO rowcall.coalesced_events (job_id, payload) VALUES (v_id, enqueue.payload);
+            RETURN v_id;
+        END IF;
+        -- The holder ended in between and freed the key: insert again.
+    END LOOP;
+    RAISE EXCEPTION 'dedupe_key % of agent % keeps changing hands; try again', enqueue.dedupe_key, enqueue.agent;
+END $$;
+
+-- transactions: for each 32-bit transaction ID from the log, its state here and the run whose outcome wrote it.
+-- A txid is extended by the epoch of the current snapshot, one lower where it would lie far ahead. 'pending' is not
+-- visible yet (decoding may be ahead of visibility); 'lost' was aborted here, so the log is of another timeline.
+CREATE FUNCTION rowcall.transactions(p_txids bigint[])
+RETURNS TABLE (txid bigint, full_txid bigint, state text, job_id bigint, agent text) LANGUAGE sql STABLE AS $$
+    WITH bounds AS MATERIALIZED (
+        SELECT pg_snapshot_xmax(s)::text::bigint AS xmax, s AS snapshot FROM pg_current_snapshot() AS s
+    ), extended AS MATERIALIZED (
+        SELECT t.txid, CASE WHEN candidate > xmax + 2147483648 THEN candidate - 4294967296 ELSE candidate END AS full_txid
+        FROM bounds, unnest(p_txids) AS t (txid), LATERAL (SELECT ((xmax >> 32) << 32) | t.txid AS candidate) c
+    )
+    SELECT e.txid, e.full_txid, CASE
+            WHEN e.full_txid < 0 OR e.full_txid >= b.xmax THEN 'pending'
+            WHEN NOT pg_visible_in_snapshot(e.full_txid::text::xid8, b.snapshot) THEN 'pending'
+            WHEN pg_xact_status(e.full_txid::text::xid8) = 'aborted' THEN 'lost'
+            ELSE 'visible' END,
+        r.id, r.job_type
+    FROM bounds b, extended e LEFT JOIN rowcall.agent_jobs r ON r.result_txid = e.full_txid
+$$;
