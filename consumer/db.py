@@ -7,7 +7,7 @@ are sent in autocommit unless a caller opens `transaction()`. Every psycopg erro
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import cache
 from importlib import resources
@@ -15,11 +15,22 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import psycopg
-from psycopg import AsyncConnection, Connection, Copy
+from psycopg import AsyncConnection, Connection, Copy, sql
+from psycopg.abc import AdaptContext
 from psycopg.rows import DictRow, dict_row
+from psycopg.types.datetime import DateLoader, TimestampLoader, TimestamptzLoader
+from psycopg.types.json import Jsonb
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
-from consumer.errors import ConfigurationError, DataRefused, Outage, RowcallError, TransactionConflict
+from consumer.errors import (
+    AgentError,
+    ConfigurationError,
+    DataRefused,
+    Outage,
+    RowcallError,
+    TransactionConflict,
+)
+from consumer.records import Infinity
 
 __all__ = [
     "AsyncPool",
@@ -29,10 +40,16 @@ __all__ = [
     "async_transaction",
     "connect",
     "connect_async",
+    "fetch_all",
+    "listen",
+    "lock_row",
     "open_pool",
     "queries",
+    "read_row",
+    "run_one",
     "transaction",
     "translated",
+    "update_row",
 ]
 
 Session = AsyncConnection[DictRow]
@@ -41,7 +58,7 @@ AsyncPool = AsyncConnectionPool[AsyncConnection[DictRow]]
 
 _NAME: Final = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
 # Half-open connections must be noticed within a lease (30 s): 5 s idle, then 3 probes 3 s apart.
-_KEEPALIVE: Final = {
+_KEEPALIVE: Final[dict[str, Any]] = {
     "connect_timeout": 10,
     "keepalives_idle": 5,
     "keepalives_interval": 3,
@@ -66,21 +83,41 @@ def connect(url: str, *, name: str) -> SyncSession:
         ConfigurationError: host, password, role or database is wrong.
     """
     with translated(url):
-        return Connection.connect(
+        session = Connection.connect(
             url, autocommit=True, application_name=f"rowcall {name}", row_factory=dict_row, **_KEEPALIVE
         )
+        _adapt(session)
+        return session
 
 
 async def connect_async(url: str, *, name: str) -> Session:
     """The same, for asyncio."""
     with translated(url):
-        return await AsyncConnection.connect(
+        session = await AsyncConnection.connect(
             url, autocommit=True, application_name=f"rowcall {name}", row_factory=dict_row, **_KEEPALIVE
         )
+        _adapt(session)
+        return session
 
 
-async def open_pool(url: str, *, name: str, size: int) -> AsyncPool:
-    """A pool of at most `size` autocommit sessions, opened and checked.
+async def listen(url: str, name: str, statement: bytes, heard: Callable[[], None]) -> None:
+    """Listen on a session of its own and call `heard` for each notification, until the session breaks.
+
+    Raises:
+        Outage: the session broke or could not be made.
+    """
+    session = await connect_async(url, name=name)
+    try:
+        with translated():
+            await session.execute(statement)
+            async for _ in session.notifies():
+                heard()
+    finally:
+        await session.close()
+
+
+async def open_pool(url: str, *, name: str, size: int, read_only: bool = False) -> AsyncPool:
+    """A pool of at most `size` sessions, opened and checked; autocommit, or each use one READ ONLY transaction.
 
     Raises:
         Outage, ConfigurationError: as `connect`.
@@ -93,8 +130,9 @@ async def open_pool(url: str, *, name: str, size: int) -> AsyncPool:
         max_size=size,
         open=False,
         timeout=30,
+        configure=_configure_reader if read_only else _configure,
         kwargs={
-            "autocommit": True,
+            "autocommit": not read_only,
             "application_name": f"rowcall {name}",
             "row_factory": dict_row,
             **_KEEPALIVE,
@@ -128,6 +166,101 @@ def translated(url: str | None = None) -> Iterator[None]:
         raise Outage(f"no database connection became free: {error}", dependency="database") from error
     except psycopg.Error as error:
         raise _translation(error, url) from error
+
+
+async def _configure(session: Session) -> None:
+    _adapt(session)
+
+
+async def _configure_reader(session: Session) -> None:
+    _adapt(session)
+    await session.set_read_only(True)
+
+
+async def run_one(session: Session, statement: str, parameters: Sequence[Any]) -> int:
+    """Run exactly one statement; the number of rows it touched.
+
+    Prepared, so that the server itself refuses a second statement in the same text.
+    """
+    with translated():
+        cursor = await session.execute(statement.encode(), list(parameters) or None, prepare=True)
+        return cursor.rowcount
+
+
+async def fetch_all(session: Session, query: str, parameters: Sequence[Any]) -> list[dict[str, Any]]:
+    """The rows of exactly one statement."""
+    with translated():
+        cursor = await session.execute(query.encode(), list(parameters) or None, prepare=True)
+        if cursor.description is None:
+            raise AgentError("the statement returns no rows; use execute()")
+        return list(await cursor.fetchall())
+
+
+async def lock_row(session: Session, schema: str, table: str, key: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The row with this key, locked for update; None when it is gone."""
+    query = sql.SQL("SELECT * FROM {} WHERE {} FOR UPDATE").format(sql.Identifier(schema, table), _matches(key))
+    with translated():
+        return await (await session.execute(query, list(key.values()))).fetchone()
+
+
+async def read_row(session: Session, schema: str, table: str, key: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The row with this key as it stands; None when it is gone."""
+    query = sql.SQL("SELECT * FROM {} WHERE {}").format(sql.Identifier(schema, table), _matches(key))
+    with translated():
+        return await (await session.execute(query, list(key.values()))).fetchone()
+
+
+async def update_row(
+    session: Session, schema: str, table: str, key: Mapping[str, Any], columns: Mapping[str, Any]
+) -> None:
+    """Set columns of the row with this key."""
+    query = sql.SQL("UPDATE {} SET {} WHERE {}").format(
+        sql.Identifier(schema, table),
+        sql.SQL(", ").join(sql.SQL("{} = %s").format(sql.Identifier(name)) for name in columns),
+        _matches(key),
+    )
+    values = [Jsonb(value) if isinstance(value, dict) else value for value in columns.values()]
+    with translated():
+        await session.execute(query, [*values, *key.values()])
+
+
+def _matches(key: Mapping[str, Any]) -> sql.Composable:
+    return sql.SQL(" AND ").join(sql.SQL("{} = %s").format(sql.Identifier(name)) for name in key)
+
+
+class _InfiniteDate(DateLoader):
+    """Dates, with Postgres' infinities as `Infinity`, as the decoder of row changes gives them."""
+
+    def load(self, data: Any) -> Any:
+        return _infinity(data) or super().load(data)
+
+
+class _InfiniteTimestamp(TimestampLoader):
+    """Timestamps, likewise."""
+
+    def load(self, data: Any) -> Any:
+        return _infinity(data) or super().load(data)
+
+
+class _InfiniteTimestamptz(TimestamptzLoader):
+    """Timestamps with time zone, likewise."""
+
+    def load(self, data: Any) -> Any:
+        return _infinity(data) or super().load(data)
+
+
+def _infinity(data: Any) -> Infinity | None:
+    text = bytes(data)
+    if text == b"infinity":
+        return Infinity.POSITIVE
+    return Infinity.NEGATIVE if text == b"-infinity" else None
+
+
+def _adapt(context: AdaptContext) -> None:
+    if context.adapters is not None:
+        context.adapters.register_loader("date", _InfiniteDate)
+        context.adapters.register_loader("timestamp", _InfiniteTimestamp)
+        context.adapters.register_loader("timestamptz", _InfiniteTimestamptz)
 
 
 def _translation(error: psycopg.Error, url: str | None) -> RowcallError:

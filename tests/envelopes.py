@@ -1,4 +1,4 @@
-"""Real Avro messages as Debezium's Postgres connector and the outbox router put them on Kafka, for tests and benchmarks.
+"""Real Avro messages as Debezium's Postgres connector and the outbox router make them, for tests and benches.
 
 Schemas have the form Connect's Avro converter gives them (semantic names in `connect.name`, optional fields as unions
 with null, the source block of Debezium 3.6). Values are given as they travel, not as Python sees them afterwards: an
@@ -110,7 +110,9 @@ class Table:
     def key_schema(self) -> Schema:
         by_name = {column.name: column for column in self.columns}
         fields = [{"name": name, "type": by_name[name].type} for name in self.key]
-        return {"type": "record", "name": "Key", "namespace": self.topic, "fields": fields} | _connect(self.topic, "Key")
+        return {"type": "record", "name": "Key", "namespace": self.topic, "fields": fields} | _connect(
+            self.topic, "Key"
+        )
 
     @property
     def value_schema(self) -> Schema:

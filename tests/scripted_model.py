@@ -22,7 +22,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -236,11 +236,12 @@ class _Connection(asyncio.Protocol):
         self._write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body))
 
     def _control(self, call: Call) -> None:
-        status, result = 200, {"calls": len(self._script.calls)}
+        status = 200
+        result: dict[str, Any] = {"calls": len(self._script.calls)}
         if (call.method, call.path) == ("PUT", "/script"):
             self._script.replace(rules_of(call.json()))
         elif (call.method, call.path) == ("GET", "/calls"):
-            result["requests"] = [json.loads(item.line()) for item in self._script.calls]  # type: ignore
+            result["requests"] = [json.loads(item.line()) for item in self._script.calls]
         elif call.path != "/health":
             status = 404
         reply = Reply(status=status, body=result)
@@ -270,7 +271,9 @@ class Endpoint:
 
 
 @contextmanager
-def serve(*replies: Reply, rules: Sequence[tuple[str, Sequence[Reply]]] = (), log: Path | None = None) -> Iterator[Endpoint]:
+def serve(
+    *replies: Reply, rules: Sequence[tuple[str, Sequence[Reply]]] = (), log: Path | None = None
+) -> Iterator[Endpoint]:
     """Run an endpoint in a thread: `replies` in turn for every request that no rule of `rules` takes."""
     file = None if log is None else log.open("ab", buffering=0)
     script = Script([*rules, *([("", replies)] if replies else [])], file)
@@ -278,10 +281,13 @@ def serve(*replies: Reply, rules: Sequence[tuple[str, Sequence[Reply]]] = (), lo
     started, stop = threading.Event(), asyncio.Event()
     ports: list[int] = []
 
-    async def run() -> None:
-        await _listen(script, 0, stop, lambda port: (ports.append(port), started.set()))
+    def ready(port: int) -> None:
+        ports.append(port)
+        started.set()
 
-    thread = threading.Thread(target=loop.run_until_complete, args=(run(),), name="scripted-model")
+    thread = threading.Thread(
+        target=loop.run_until_complete, args=(_listen(script, 0, stop, ready),), name="scripted-model"
+    )
     thread.start()
     try:
         assert started.wait(10), "the scripted endpoint did not start"
@@ -301,7 +307,7 @@ def rules_of(document: Mapping[str, Any]) -> list[tuple[str, list[Reply]]]:
     ]
 
 
-async def _listen(script: Script, port: int, stop: asyncio.Event, ready: Any) -> None:
+async def _listen(script: Script, port: int, stop: asyncio.Event, ready: Callable[[int], None]) -> None:
     connections: set[_Connection] = set()
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: _Connection(script, connections), "127.0.0.1", port, backlog=2048)

@@ -9,6 +9,7 @@ connection or a Kafka client.
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -21,16 +22,20 @@ from consumer.records import Change, Event
 Input = Change | Event
 
 
-class Tier(enum.IntEnum):
-    """How far an answer may act by itself: LOW runs, MEDIUM waits for review, HIGH has no effect before approval."""
+@functools.total_ordering
+class Tier(enum.Enum):
+    """How far an answer may act by itself: LOW runs, MEDIUM waits for review, HIGH has no effect before approval.
 
-    LOW = 0
-    MEDIUM = 1
-    HIGH = 2
+    Ordered, so that `max(POLICY[action], Tier(answer.risk_level))` lets the model raise the tier and never lower it.
+    """
 
-    @classmethod
-    def _missing_(cls, value: object) -> Tier | None:
-        return cls.__members__.get(value.upper()) if isinstance(value, str) else None
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+
+    def __lt__(self, other: Tier) -> bool:
+        order = list(Tier)
+        return order.index(self) < order.index(other)
 
 
 class StepKind(enum.StrEnum):

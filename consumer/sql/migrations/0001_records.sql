@@ -35,6 +35,7 @@ CREATE TABLE rowcall.agents (
     topics text[] NOT NULL DEFAULT '{}',
     state text NOT NULL DEFAULT 'ACTIVE' CHECK (state IN ('ACTIVE', 'PAUSED', 'RETIRED')),
     state_reason text,
+    paused_until timestamptz,
     generation bigint NOT NULL DEFAULT 1,
     activated_at timestamptz NOT NULL DEFAULT rowcall.now(),
     updated_at timestamptz NOT NULL DEFAULT rowcall.now()

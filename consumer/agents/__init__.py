@@ -1,0 +1,14 @@
+"""The door for agents' authors and the registry of the agents that ship as examples.
+
+`ROWCALL_AGENTS` names modules like this one; what counts in each is its list `AGENTS`. A new agent is one file and one
+line in a list.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from consumer.agents import issue_digest, order_triage, triage_notice
+from consumer.agents.door import Agent
+
+AGENTS: Final[list[Agent]] = [order_triage.agent, triage_notice.agent, issue_digest.agent]

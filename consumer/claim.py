@@ -1,0 +1,80 @@
+"""Stage: claim. Before it, intake or an operator inserted PENDING jobs; after it, the executor runs what was claimed.
+
+Writes lane positions, leases and epochs. Promises: one owner an epoch, one run a key at a time, the order of promotion
+inside a key, and that an expired lease is claimable again whichever agents the worker has.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from consumer import db
+from consumer.records.jobs import ClaimedJob
+
+_SQL = db.queries("claim")
+# Bound of one promotion: about 100 ms of work for the one session that holds the promotion lock.
+PROMOTE_LIMIT = 2000
+RECLAIM_LIMIT = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """What a worker claims with. Durations in seconds; the database's clock counts them."""
+
+    owner: uuid.UUID
+    seconds: float
+    deadline_seconds: float
+
+
+async def promote(session: db.Session) -> int:
+    """Place due jobs into their lanes; how many, or -1 while another worker does it."""
+    with db.translated():
+        row = await (await session.execute(_SQL["promote"], (PROMOTE_LIMIT,))).fetchone()
+    return int(row["placed"]) if row else 0
+
+
+async def reclaim(session: db.Session) -> int:
+    """Take runs from owners whose lease or deadline is over; how many."""
+    with db.translated():
+        row = await (await session.execute(_SQL["reclaim"], (RECLAIM_LIMIT,))).fetchone()
+    return int(row["reclaimed"]) if row else 0
+
+
+async def claim(session: db.Session, lease: Lease, agents: Sequence[str], limit: int) -> list[ClaimedJob]:
+    """Claim up to `limit` runs of these agents, in the order of their readiness."""
+    with db.translated():
+        cursor = await session.execute(
+            _SQL["claim"],
+            {
+                "agents": list(agents),
+                "limit": limit,
+                "owner": lease.owner,
+                "lease": lease.seconds,
+                "deadline": lease.deadline_seconds,
+            },
+        )
+        return [ClaimedJob.from_row(row) for row in await cursor.fetchall()]
+
+
+def beat(session: db.SyncSession, held: Iterable[tuple[int, int]], lease_seconds: float) -> set[int]:
+    """Renew the leases of these (id, epoch) pairs; returns the ids that are not ours any more."""
+    pairs = list(held)
+    parameters = {"ids": [pair[0] for pair in pairs], "epochs": [pair[1] for pair in pairs], "lease": lease_seconds}
+    with db.translated():
+        session.execute(_SQL["beat"], parameters)
+        alive = {row["id"] for row in session.execute(_SQL["still_mine"], parameters)}
+    return {pair[0] for pair in pairs} - alive
+
+
+async def pause_agent(session: db.Session, agent: str, reason: str, seconds: float) -> None:
+    """Stop claiming runs of an agent whose model calls are all refused."""
+    with db.translated():
+        await session.execute(_SQL["pause_agent"], {"agent": agent, "reason": reason, "seconds": seconds})
+
+
+async def unpause_agent(session: db.Session, agent: str) -> None:
+    """End a timed pause that has run out."""
+    with db.translated():
+        await session.execute(_SQL["unpause_agent"], {"agent": agent})

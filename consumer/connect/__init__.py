@@ -1,0 +1,40 @@
+"""Connectors as Debezium JSON files, and what Kafka Connect runs of them: load, check, apply, compare, restart, delete.
+
+Used by `rowcall connectors`, the demo and doctor. `config` and `advice` are pure; `client` speaks Connect's REST API;
+`reconcile` brings the two together. Values of secrets leave this package only towards Connect.
+"""
+
+from consumer.connect.advice import Advice, lint
+from consumer.connect.client import ConnectClient, ConnectorStatus, Problem, TaskStatus
+from consumer.connect.config import (
+    ConnectorFile,
+    Difference,
+    Mask,
+    clashes,
+    database_variables,
+    differences,
+    load,
+    tables_of,
+)
+from consumer.connect.reconcile import Applied, apply, check, diff
+
+__all__ = [
+    "Advice",
+    "Applied",
+    "ConnectClient",
+    "ConnectorFile",
+    "ConnectorStatus",
+    "Difference",
+    "Mask",
+    "Problem",
+    "TaskStatus",
+    "apply",
+    "check",
+    "clashes",
+    "database_variables",
+    "diff",
+    "differences",
+    "lint",
+    "load",
+    "tables_of",
+]

@@ -1,0 +1,110 @@
+"""Lease renewal, in a thread of its own with a connection of its own: a blocked event loop must not lose leases.
+
+Writes `locked_until` alone. Promises: leases of living runs are renewed at least three times a lease; a run that is not
+ours any more, or whose renewal could not be sent for a whole lease, is reported lost.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from consumer import claim, db
+from consumer.errors import RowcallError
+
+_log = logging.getLogger(__name__)
+
+
+class Beat:
+    """Renews the leases of the runs it is told to hold.
+
+    Args:
+        url: database URL.
+        seconds: pause between two renewals; at most a third of `lease_seconds`.
+        lost: called from this thread with (run, epoch) for each run that is not ours any more.
+    """
+
+    def __init__(
+        self, url: str, *, seconds: float, lease_seconds: float, lost: Callable[[int, int], None]
+    ) -> None:
+        self._url = url
+        self._seconds = seconds
+        self._lease_seconds = lease_seconds
+        self._lost = lost
+        self._lock = threading.Lock()
+        self._held: dict[int, tuple[int, float]] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="lease beat", daemon=True)
+        self.last_success = time.monotonic()
+
+    def start(self) -> None:
+        """Start renewing."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop renewing and wait for the thread."""
+        self._stop.set()
+        self._thread.join(timeout=self._lease_seconds)
+
+    def hold(self, job_id: int, epoch: int) -> None:
+        """Renew this run's lease from now on."""
+        with self._lock:
+            self._held[job_id] = (epoch, time.monotonic())
+
+    def release(self, job_id: int, epoch: int) -> None:
+        """Stop renewing this run's lease."""
+        with self._lock:
+            if self._held.get(job_id, (None,))[0] == epoch:
+                del self._held[job_id]
+
+    def _run(self) -> None:
+        session: db.SyncSession | None = None
+        while not self._stop.wait(self._seconds):
+            with self._lock:
+                held = [(job_id, epoch) for job_id, (epoch, _) in self._held.items()]
+            if not held:
+                self.last_success = time.monotonic()
+                continue
+            started = time.monotonic()
+            try:
+                if session is None or session.closed:
+                    session = db.connect(self._url, name="beat")
+                gone = claim.beat(session, held, self._lease_seconds)
+            except RowcallError as error:
+                _log.warning("leases could not be renewed: %s", error, extra={"action": "beat_failed"})
+                if session is not None:
+                    session.close()
+                    session = None
+                self._give_up_old(started)
+                continue
+            self.last_success = started
+            self._renewed(held, gone, started)
+        if session is not None:
+            session.close()
+
+    def _renewed(self, held: list[tuple[int, int]], gone: set[int], at: float) -> None:
+        lost = []
+        with self._lock:
+            for job_id, epoch in held:
+                if job_id in gone and self._held.get(job_id, (None,))[0] == epoch:
+                    del self._held[job_id]
+                    lost.append((job_id, epoch))
+                elif job_id in self._held and self._held[job_id][0] == epoch:
+                    self._held[job_id] = (epoch, at)
+        for job_id, epoch in lost:
+            self._lost(job_id, epoch)
+
+    def _give_up_old(self, at: float) -> None:
+        """Runs whose lease must be over by now: another worker may already have them."""
+        with self._lock:
+            lost = [
+                (job_id, epoch)
+                for job_id, (epoch, renewed) in self._held.items()
+                if at - renewed > self._lease_seconds
+            ]
+            for job_id, _ in lost:
+                del self._held[job_id]
+        for job_id, epoch in lost:
+            self._lost(job_id, epoch)

@@ -1,0 +1,178 @@
+"""What an agent's run works with: implements `consumer.agents.door.Context` on top of checkpoints and call records."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from consumer import db
+from consumer.agents.door import Agent, Input, Reader, StepKind
+from consumer.errors import AgentError, LeaseLost
+from consumer.executor.commit import GroupCommit
+from consumer.llm import CallFinished, CallStarted, ModelClient, ModelRequest
+from consumer.outcome.transaction import refuse_control
+from consumer.records import decode, encode
+from consumer.records.jobs import ClaimedJob, storable
+from consumer.steps import CallDone, CallSent, Checkpoint, StoredStep
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What all runs of a worker share."""
+
+    checkpoints: GroupCommit[Checkpoint, bool]
+    calls_sent: GroupCommit[CallSent, int | None]
+    calls_done: GroupCommit[CallDone, None]
+    model: ModelClient
+    reader: Reader
+
+
+class PoolReader:
+    """Read-only SQL on pooled sessions; implements `consumer.agents.door.Reader`."""
+
+    def __init__(self, pool: db.AsyncPool) -> None:
+        self._pool = pool
+
+    async def rows(self, query: str, *parameters: Any) -> list[dict[str, Any]]:
+        """The rows of one SELECT; see the door."""
+        refuse_control(query)
+        with db.translated():
+            async with self._pool.connection() as session:
+                return await db.fetch_all(session, query, parameters)
+
+
+class RunContext:
+    """One attempt of one run."""
+
+    def __init__(
+        self, job: ClaimedJob, agent: Agent, message: Input, services: Services, stored: Sequence[StoredStep]
+    ) -> None:
+        self._job = job
+        self._agent = agent
+        self._message = message
+        self._services = services
+        self._stored = {step.name: step for step in stored}
+        self._used: set[str] = set()
+        self._number = 0
+        self._calls: dict[str, int] = {}
+
+    @property
+    def run_id(self) -> int:
+        """The job's ID."""
+        return self._job.id
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first attempt."""
+        return self._job.attempt
+
+    @property
+    def idempotency_key(self) -> str:
+        """Stable over all attempts of this run."""
+        return self._job.idempotency_key
+
+    @property
+    def sql(self) -> Reader:
+        """Read-only SQL."""
+        return self._services.reader
+
+    @property
+    def steps_taken(self) -> int:
+        """How many steps this attempt has passed, kept ones included."""
+        return self._number
+
+    async def step(
+        self, name: str, function: Callable[..., Any], /, *arguments: Any, kind: StepKind = StepKind.AGENT_STEP
+    ) -> Any:
+        """Run `function` once and keep what it returns; see the door."""
+        stored, number = self._begin(name)
+        if stored is not None:
+            return decode(stored.output)
+        started_at = dt.datetime.now(dt.UTC)
+        if inspect.iscoroutinefunction(function):
+            value = await function(*arguments)
+        else:
+            value = await asyncio.to_thread(function, *arguments)
+            if inspect.isawaitable(value):
+                value = await value
+        try:
+            output = encode(value)
+        except TypeError as error:
+            raise AgentError(f"step {name!r} cannot be kept: {error}") from error
+        await self._keep(Checkpoint(
+            self._job.id, self._job.epoch, name, kind.value, number, output, self._agent.version, started_at
+        ))  # fmt: skip
+        # What a resumed run would get, so that both see the same.
+        return decode(output)
+
+    async def ask(self, name: str, /, *, prompt: str, input: Any, answer: type[BaseModel] | None = None) -> Any:
+        """Ask the model once and keep the validated answer; see the door."""
+        model = answer or self._agent.answer
+        stored, number = self._begin(name)
+        if stored is not None:
+            return model.model_validate_json(stored.output, strict=True)
+        started_at = dt.datetime.now(dt.UTC)
+        request = ModelRequest(
+            prompt=prompt,
+            input=input,
+            answer=model,
+            idempotency_key=f"{self._job.idempotency_key}-{name}",
+            rules=self._broken_rules if model is self._agent.answer else None,
+        )
+
+        async def sent(call: CallStarted) -> int:
+            return await self._sent(name, call)
+
+        given = await self._services.model.ask(request, on_send=sent, on_done=self._done)
+        await self._keep(Checkpoint(
+            self._job.id, self._job.epoch, name, StepKind.CALL_MODEL.value, number, given.text,
+            self._agent.version, started_at,
+        ))  # fmt: skip
+        return given.value
+
+    def _begin(self, name: str) -> tuple[StoredStep | None, int]:
+        if name in self._used:
+            raise AgentError(f"step {name!r} was used before in this run; a step's name is its identity")
+        self._used.add(name)
+        self._number += 1
+        return self._stored.get(name), self._number
+
+    async def _keep(self, checkpoint: Checkpoint) -> None:
+        if not await self._services.checkpoints.submit(checkpoint):
+            raise LeaseLost(f"run {self._job.id}: step {checkpoint.name!r} finished after its lease was lost")
+
+    def _broken_rules(self, answer: BaseModel) -> list[str]:
+        return self._agent.broken_rules(self._message, answer)
+
+    async def _sent(self, step: str, call: CallStarted) -> int:
+        self._calls[step] = attempt = self._calls.get(step, 0) + 1
+        call_id = await self._services.calls_sent.submit(CallSent(
+            self._job.id, self._job.epoch, step, attempt, "model", call.endpoint, call.model, call.idempotency_key,
+            call.input_sha256,
+        ))  # fmt: skip
+        if call_id is None:
+            raise LeaseLost(f"run {self._job.id}: the lease was lost before a call of step {step!r}")
+        return call_id
+
+    async def _done(self, call_id: int, call: CallFinished) -> None:
+        await self._services.calls_done.submit(CallDone(
+            call_id=call_id,
+            duration_ms=call.duration_ms,
+            status_code=call.status,
+            error_code=call.code,
+            error=None if call.code is None else storable("; ".join(call.reasons)),
+            prompt_tokens=call.prompt_tokens,
+            completion_tokens=call.completion_tokens,
+            model=call.model,
+            finish_reason=call.finish_reason,
+            response_sha256=call.response_sha256,
+            response=call.response_text,
+            validated=call.validated,
+            validation_error=None if call.validated is not False else storable("; ".join(call.reasons)),
+        ))  # fmt: skip

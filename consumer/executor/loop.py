@@ -1,0 +1,241 @@
+"""The loop that claims runs and starts them: wakes on a hint, on freed capacity, or by itself when idle."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import logging
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from consumer import claim, db, moves, outcome, steps
+from consumer.agents.door import Agent
+from consumer.errors import LeaseLost, Outage, RowcallError, TransactionConflict
+from consumer.executor.beat import Beat
+from consumer.executor.commit import GroupCommit
+from consumer.executor.context import PoolReader, Services
+from consumer.executor.run import Performed, RetryPolicy, labels, perform
+from consumer.executor.send import send
+from consumer.executor.settlement import Settler, log_verdict
+from consumer.executor.wake import Wake
+from consumer.llm import ModelClient
+from consumer.records.jobs import ClaimedJob, Lost, Released, Retry, Verdict
+from consumer.settings import Settings
+
+_log = logging.getLogger(__name__)
+# How long claims of an agent stop when every model call is refused (credentials, quota, model name).
+_PAUSE_SECONDS = 300.0
+# While another worker promotes: look again soon, its jobs may be more than it can hold.
+_PROMOTION_WAIT = 0.02
+_POOL_SIZE = 12
+
+
+@dataclass
+class _Active:
+    """A run this worker holds. `verdict` is set by whoever takes the run away from its task."""
+
+    job: ClaimedJob
+    task: asyncio.Task[None]
+    verdict: Verdict | None = None
+
+
+class Executor:
+    """Runs agents until told to stop; build it with `open_executor`."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        agents: Sequence[Agent],
+        pool: db.AsyncPool,
+        services: Services,
+        settler: Settler,
+        wake: Wake,
+    ) -> None:
+        self._settings = settings
+        self._agents = {agent.name: agent for agent in agents}
+        self._pool = pool
+        self._services = services
+        self._settler = settler
+        self._wake = wake
+        self._policy = settler.policy
+        self._lease = claim.Lease(uuid.uuid4(), settings.lease_seconds, settings.run_deadline_seconds)
+        self._active: dict[int, _Active] = {}
+        self._loop = asyncio.get_running_loop()
+        self._beat = Beat(
+            settings.database_url.get_secret_value(),
+            seconds=settings.beat_seconds,
+            lease_seconds=settings.lease_seconds,
+            lost=lambda job_id, epoch: self._loop.call_soon_threadsafe(self._lose, job_id, epoch) and None,
+        )
+        self._reclaim_at = 0.0
+        self.last_look = time.monotonic()
+
+    @property
+    def in_flight(self) -> int:
+        """Runs held now."""
+        return len(self._active)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Claim and run until `stop` is set, then drain: finish what can be finished, give the rest back."""
+        self._beat.start()
+        _log.info(
+            "executor started", extra={"action": "executor_started", "owner": str(self._lease.owner),
+                                       "agents": sorted(self._agents)},
+        )  # fmt: skip
+        stopping = asyncio.create_task(stop.wait())
+        stopping.add_done_callback(lambda _: self._wake.set())
+        try:
+            while not stop.is_set():
+                pause = await self._look()
+                await self._wake.wait(pause)
+        finally:
+            stopping.cancel()
+            await self._drain()
+            self._beat.stop()
+
+    async def _look(self) -> float:
+        """One look for work; returns how long to wait for the next, in seconds, unless something happens before."""
+        self.last_look = time.monotonic()
+        room = self._settings.runs_in_flight - len(self._active)
+        if room <= 0:
+            return self._settings.poll_seconds
+        try:
+            with db.translated():
+                async with self._pool.connection() as session:
+                    if time.monotonic() >= self._reclaim_at:
+                        self._reclaim_at = time.monotonic() + self._settings.lease_seconds / 3
+                        if taken := await claim.reclaim(session):
+                            _log.warning("%d expired runs reclaimed", taken, extra={"action": "reclaim"})
+                    placed = await claim.promote(session)
+                    jobs = await claim.claim(session, self._lease, list(self._agents), room)
+                    stored = await self._stored(session, jobs)
+        except TransactionConflict:
+            return 0.0
+        except Outage as error:
+            _log.warning("no work can be claimed: %s", error, extra={"action": "database_outage"})
+            return 1.0
+        for job in jobs:
+            self._start(job, stored.get(job.id, []))
+        if placed < 0:
+            return _PROMOTION_WAIT
+        # A full claim or a full promotion: there is more.
+        if jobs and len(jobs) < room and placed < claim.PROMOTE_LIMIT:
+            return self._settings.poll_seconds
+        return 0.0 if jobs or placed else self._settings.poll_seconds
+
+    async def _stored(self, session: db.Session, jobs: Sequence[ClaimedJob]) -> dict[int, list[steps.StoredStep]]:
+        resumed = [job.id for job in jobs if job.steps_done]
+        return await steps.load(session, resumed) if resumed else {}
+
+    def _start(self, job: ClaimedJob, stored: Sequence[steps.StoredStep]) -> None:
+        self._beat.hold(job.id, job.epoch)
+        task = asyncio.create_task(self._work(job, stored), name=f"run {job.id}")
+        self._active[job.id] = _Active(job, task)
+
+    async def _work(self, job: ClaimedJob, stored: Sequence[steps.StoredStep]) -> None:
+        agent = self._agents[job.agent]
+        started_at = dt.datetime.now(dt.UTC)
+        verdict: Verdict
+        try:
+            try:
+                performed = await perform(
+                    job, agent, self._services, stored, self._policy, self._settings.run_deadline_seconds
+                )
+            except asyncio.CancelledError:
+                taken = self._active[job.id].verdict
+                if taken is None:
+                    raise
+                performed = Performed(taken, None, 0)
+            # From here the run's row lock or the fence decides; a beat could only mistake the end for a loss.
+            self._beat.release(job.id, job.epoch)
+            if performed.pause_agent is not None:
+                await self._pause(job.agent, performed.pause_agent)
+            verdict = await self._settler.settle(job, agent, performed, started_at)
+        except LeaseLost as error:
+            verdict = Lost(str(error))
+        except RowcallError as error:
+            # The lease runs out and another attempt finds every finished step.
+            _log.error("run left to its lease: %s", error, extra={"action": "run_unsettled", **labels(job)})
+            verdict = Lost(str(error))
+        finally:
+            self._beat.release(job.id, job.epoch)
+            self._active.pop(job.id, None)
+            self._wake.set()
+        log_verdict(job, verdict)
+        if isinstance(verdict, Retry):
+            self._loop.call_later(verdict.delay_seconds, self._wake.set)
+
+    async def _pause(self, agent: str, reason: str) -> None:
+        _log.error(
+            "agent paused for %d s: %s. Mend the cause, then `rowcall agents resume %s`", _PAUSE_SECONDS, reason,
+            agent, extra={"action": "agent_paused", "agent": agent},
+        )  # fmt: skip
+        with db.translated():
+            async with self._pool.connection() as session:
+                await claim.pause_agent(session, agent, reason, _PAUSE_SECONDS)
+
+    def _lose(self, job_id: int, epoch: int) -> None:
+        """Another owner has the run: stop working on it."""
+        active = self._active.get(job_id)
+        if active is not None and active.job.epoch == epoch:
+            active.verdict = Lost(f"run {job_id} was taken over by another worker (epoch {epoch} is over)")
+            active.task.cancel()
+
+    async def _drain(self) -> None:
+        tasks = {active.task for active in self._active.values()}
+        if not tasks:
+            return
+        _log.info("draining %d runs", len(tasks), extra={"action": "drain"})
+        _, pending = await asyncio.wait(tasks, timeout=self._settings.drain_seconds)
+        for active in list(self._active.values()):
+            if active.task in pending:
+                active.verdict = Released("the worker was stopped")
+                active.task.cancel()
+        if pending:
+            await asyncio.wait(pending, timeout=self._settings.lease_seconds)
+
+
+async def run_executor(settings: Settings, agents: Sequence[Agent], stop: asyncio.Event) -> None:
+    """Open everything the executor needs, run it until `stop` is set, drain, close.
+
+    Raises:
+        Outage, ConfigurationError: when the database cannot be opened at the start.
+    """
+    url = settings.database_url.get_secret_value()
+    patience = settings.lease_seconds
+    pool = await db.open_pool(url, name="executor", size=_POOL_SIZE)
+    readers = await db.open_pool(url, name="agent sql", size=4, read_only=True)
+    model = ModelClient(settings)
+    wake = Wake(url)
+
+    async def keep(session: db.Session, items: Sequence[steps.Checkpoint]) -> Sequence[bool]:
+        return await steps.checkpoint(session, items, settings.lease_seconds)
+
+    try:
+        with db.translated():
+            async with pool.connection() as session:
+                system = await outcome.system_identifier(session)
+        services = Services(
+            checkpoints=GroupCommit(pool, keep, name="checkpoints", patience=patience),
+            calls_sent=GroupCommit(pool, steps.call_sent, name="calls sent", patience=patience),
+            calls_done=GroupCommit(pool, steps.call_done, name="calls done", patience=patience),
+            model=model,
+            reader=PoolReader(readers),
+        )
+        settler = Settler(
+            pool=pool,
+            group=GroupCommit(pool, moves.settle_group, name="outcomes", patience=patience),
+            send=send,
+            policy=RetryPolicy(settings.retry_base_seconds, settings.retry_cap_seconds),
+            system=system,
+            patience=patience,
+        )
+        wake.start()
+        await Executor(settings, agents, pool, services, settler, wake).run(stop)
+    finally:
+        await wake.close()
+        await model.aclose()
+        await readers.close()
+        await pool.close()

@@ -1,0 +1,143 @@
+"""One run, from its claim to a verdict. Every exception becomes a verdict here; this is the one place where that is so."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from consumer import validate
+from consumer.agents.door import Agent, Input
+from consumer.errors import (
+    AgentError,
+    ConfigurationError,
+    DataRefused,
+    GiveUp,
+    LeaseLost,
+    ModelError,
+    ModelFatal,
+    ModelInvalid,
+    ModelRetryable,
+    ModelUnavailable,
+    Outage,
+    RetryLater,
+    RowcallError,
+)
+from consumer.executor.context import RunContext, Services
+from consumer.records import payload
+from consumer.records.jobs import ClaimedJob, Failed, Lost, Released, Retry, Review, Succeeded, Verdict
+from consumer.steps import StoredStep
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """Exponential backoff with jitter; durations in seconds."""
+
+    base_seconds: float
+    cap_seconds: float
+
+    def delay(self, attempt: int, *, at_least: float | None = None) -> float:
+        """The pause after this attempt: between half and the whole of base·2^(attempt-1), capped."""
+        whole = min(self.cap_seconds, self.base_seconds * 2.0 ** min(attempt - 1, 30))
+        return max(whole * random.uniform(0.5, 1.0), at_least or 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Performed:
+    """A run's verdict, the input it saw, and how many steps it passed."""
+
+    verdict: Verdict
+    message: Input | None
+    steps: int
+    pause_agent: str | None = None
+
+
+def message_of(job: ClaimedJob) -> Input:
+    """The change or event that woke the run, rebuilt from the stored payload."""
+    return payload.read(
+        job.input_kind,
+        job.payload,
+        event_id=job.event_id or f"job:{job.id}",
+        topic=job.topic,
+        partition=job.partition,
+        offset=job.offset,
+        key=job.key,
+        occurred_at=job.occurred_at,
+    )
+
+
+async def perform(
+    job: ClaimedJob,
+    agent: Agent,
+    services: Services,
+    stored: Sequence[StoredStep],
+    policy: RetryPolicy,
+    deadline_seconds: float,
+) -> Performed:
+    """Run the agent's steps and judge its answer. Never raises but for cancellation."""
+    message: Input | None = None
+    context: RunContext | None = None
+    pause: str | None = None
+    verdict: Verdict
+    try:
+        message = message_of(job)
+        context = RunContext(job, agent, message, services, stored)
+        async with asyncio.timeout(deadline_seconds):
+            verdict = await _judged(job, agent, context, message)
+    except ModelUnavailable as error:
+        pause = f"{error.code}: {error}"
+        verdict = Released(reason=pause)
+    except RowcallError as error:
+        verdict = verdict_of(error, job, policy)
+    except TimeoutError:
+        verdict = Retry(
+            "deadline_exceeded",
+            f"the run did not end within {deadline_seconds:g} s (ROWCALL_RUN_DEADLINE_SECONDS)",
+            policy.delay(job.attempt),
+        )
+    except Exception as error:  # noqa: BLE001 - whatever an agent raises ends its own run and nothing else
+        _log.exception("agent failed", extra={"action": "agent_exception", **labels(job)})
+        summary = traceback.format_exception_only(error)[-1].strip()
+        verdict = Retry("agent_exception", f"{summary} ({_place(error)})", policy.delay(job.attempt))
+    return Performed(verdict, message, context.steps_taken if context else 0, pause)
+
+
+async def _judged(job: ClaimedJob, agent: Agent, context: RunContext, message: Input) -> Succeeded | Review:
+    if job.approved_answer is not None:
+        return validate.approved(agent, job.approved_answer)
+    return validate.judge(agent, message, await agent.execute(context, message))
+
+
+def verdict_of(error: RowcallError, job: ClaimedJob, policy: RetryPolicy) -> Verdict:
+    """What an error means for the run; one line a class of the tree."""
+    match error:
+        case LeaseLost():
+            return Lost(str(error))
+        case RetryLater(delay_seconds=delay):
+            return Retry(error.code, str(error), delay, counts=False)
+        case GiveUp() | AgentError() | ModelFatal():
+            return Failed(error.code, str(error))
+        case ModelInvalid(parseable=True):
+            return validate.held(error)
+        case ModelRetryable(retry_after_seconds=wish):
+            return Retry(error.code, str(error), policy.delay(job.attempt, at_least=wish))
+        case DataRefused():
+            return Failed(error.code, str(error))
+        case ModelError() | Outage() | ConfigurationError():
+            return Retry(error.code, str(error), policy.delay(job.attempt))
+    return Retry(error.code, str(error), policy.delay(job.attempt))
+
+
+def labels(job: ClaimedJob) -> dict[str, object]:
+    """What every log line about a run carries."""
+    return {"job_id": job.id, "event_id": job.event_id, "agent": job.agent, "attempt": job.attempt}
+
+
+def _place(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{frames[-1].name}, line {frames[-1].lineno}" if frames else "no trace"

@@ -1,0 +1,136 @@
+"""Carries a verdict out: exactly one move of the state machine, or nothing where the lease is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from consumer import db, moves, outcome, review, steps
+from consumer.agents.door import Agent, Input
+from consumer.errors import LeaseLost, Outage, RowcallError, StaleRow, TransactionConflict
+from consumer.executor.commit import GroupCommit
+from consumer.executor.run import Performed, RetryPolicy, labels, verdict_of
+from consumer.records import Change, payload
+from consumer.records.jobs import ClaimedJob, Lost, Rerun, Retry, Review, Succeeded, Verdict
+
+_log = logging.getLogger(__name__)
+Result = TypeVar("Result")
+# An agent's SQL may be the victim of a deadlock a few times before its attempt is counted as failed.
+_CONFLICT_TRIES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Settler:
+    """Writes outcomes. `system` is the cluster's identity, `patience` how long an outage is waited for, in seconds."""
+
+    pool: db.AsyncPool
+    group: GroupCommit[moves.Settlement, bool]
+    send: outcome.Sender
+    policy: RetryPolicy
+    system: int
+    patience: float
+
+    async def settle(self, job: ClaimedJob, agent: Agent, performed: Performed, started_at: dt.datetime) -> Verdict:
+        """Carry the verdict out and return the one that came to pass."""
+        verdict = performed.verdict
+        if isinstance(verdict, Succeeded) and agent.writes and performed.message is not None:
+            verdict = await self._write(job, agent, performed.message, performed.steps, verdict, started_at)
+            if isinstance(verdict, Succeeded):
+                return verdict
+        match verdict:
+            case Lost():
+                return verdict
+            case Review():
+                done = await self._patiently(job, lambda session: review.hold(session, job, verdict))
+            case Rerun():
+                done = await self._patiently(job, lambda session: self._rerun(session, job, verdict))
+            case _:
+                move = moves.settlement(job, verdict, version=agent.version, step=performed.steps + 1)
+                done = await self.group.submit(move)
+        return verdict if done else Lost(f"run {job.id} was taken over before it could be settled")
+
+    async def _write(
+        self, job: ClaimedJob, agent: Agent, message: Input, passed: int, verdict: Succeeded, started_at: dt.datetime
+    ) -> Verdict:
+        result = outcome.Outcome(job, agent, message, verdict.answer, passed + 1, started_at)
+        try:
+            await self._patiently(
+                job, lambda session: outcome.write(session, result, self.send, system=self.system)
+            )
+        except LeaseLost as error:
+            return Lost(str(error))
+        except StaleRow as error:
+            return await self._stale(job, agent, message, verdict, error)
+        except RowcallError as error:
+            return verdict_of(error, job, self.policy)
+        return verdict
+
+    async def _stale(
+        self, job: ClaimedJob, agent: Agent, message: Input, verdict: Succeeded, error: StaleRow
+    ) -> Verdict:
+        if agent.on_stale == "review" or not isinstance(message, Change) or not message.key:
+            answer = verdict.answer.model_dump_json()
+            return Review(error.code, (str(error),), raw=answer, proposed=answer)
+        with db.translated():
+            async with self.pool.connection() as session:
+                row = await db.read_row(session, message.origin.schema, message.origin.table, message.key)
+        if row is None:
+            return Rerun(error.code, str(error), payload=None)
+        now = replace(message, before=message.after, after=row)
+        return Rerun(error.code, str(error), payload.write(now) if agent.wants(now) else None)
+
+    async def _rerun(self, session: db.Session, job: ClaimedJob, verdict: Rerun) -> bool:
+        """Start again on the row as it stands; end the run where the row is gone or wakes the agent no more."""
+        if verdict.payload is None:
+            move = moves.Settlement(job.id, job.epoch, "CANCELLED", code=verdict.code, error=verdict.error)
+            return (await moves.settle(session, [move]))[0]
+        retry = Retry(verdict.code, verdict.error, self.policy.delay(job.attempt))
+        async with db.async_transaction(session):
+            moved = await moves.settle(session, [moves.settlement(job, retry, version=0, step=0)])
+            if moved[0]:
+                await steps.supersede(session, job.id)
+                await outcome.refresh_input(session, job.id, verdict.payload)
+        return moved[0]
+
+    async def _patiently(self, job: ClaimedJob, write: Callable[[db.Session], Awaitable[Result]]) -> Result:
+        """Run a transaction again while the database is away or chose it as a victim; the fence makes that safe."""
+        clock = asyncio.get_running_loop().time
+        give_up = clock() + self.patience
+        conflicts = 0
+        delay = 0.1
+        while True:
+            try:
+                with db.translated():
+                    async with self.pool.connection() as session:
+                        return await write(session)
+            except TransactionConflict:
+                conflicts += 1
+                if conflicts >= _CONFLICT_TRIES:
+                    raise
+                await asyncio.sleep(0.01 * conflicts)
+            except Outage as error:
+                if error.dependency != "database" or clock() + delay > give_up:
+                    raise
+                _log.warning("outcome waits: %s", error, extra={"action": "database_outage", **labels(job)})
+                await asyncio.sleep(delay)
+                delay = min(delay * 2, 2.0)
+
+
+def log_verdict(job: ClaimedJob, verdict: Verdict) -> None:
+    """One line about how the attempt ended."""
+    match verdict:
+        case Lost(reason):
+            _log.warning("LeaseLost: %s", reason, extra={"action": "lease_lost", **labels(job)})
+        case Succeeded():
+            _log.info("run succeeded", extra={"action": "run_succeeded", **labels(job)})
+        case Retry(code, error, delay):
+            _log.warning(
+                "attempt failed, again in %.1f s: %s", delay, error,
+                extra={"action": "run_retry", "code": code, **labels(job)},
+            )  # fmt: skip
+        case _:
+            _log.warning("run ended: %s", verdict, extra={"action": "run_ended", **labels(job)})

@@ -1,0 +1,96 @@
+"""Moves of the state machine: from verdicts to the one SQL function that carries them out.
+
+Below the stages, because outcomes, reviews and operators all move runs. Promises: a move of an owner that lost its
+lease does nothing and says so; lanes get their next head in the same transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import assert_never
+
+from consumer import db
+from consumer.records.jobs import ClaimedJob, Failed, Released, Retry, Succeeded, storable
+
+_SQL = db.queries("moves")
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """One move. `delay` in seconds from now, `attempts` added to the attempt count, `step_number` of write_result."""
+
+    job_id: int
+    epoch: int
+    status: str
+    result: str | None = None
+    code: str | None = None
+    error: str | None = None
+    reason: str | None = None
+    delay: float | None = None
+    attempts: int = 0
+    step_number: int | None = None
+    version: int = 0
+
+
+def settlement(job: ClaimedJob, verdict: Succeeded | Retry | Failed | Released, *, version: int, step: int) -> Settlement:
+    """The move that a verdict asks for."""
+    match verdict:
+        case Succeeded(answer):
+            return Settlement(
+                job.id, job.epoch, "SUCCEEDED", result=answer.model_dump_json(), step_number=step, version=version
+            )
+        case Retry(code, error, delay, counts):
+            if counts and job.attempt >= job.max_attempts:
+                text = f"attempt {job.attempt} of {job.max_attempts}: {error}"
+                return Settlement(job.id, job.epoch, "FAILED", code=code, error=storable(text))
+            return Settlement(
+                job.id, job.epoch, "WAITING_RETRY", code=code, error=storable(error), delay=delay,
+                attempts=0 if counts else -1,
+            )  # fmt: skip
+        case Failed(code, error):
+            return Settlement(job.id, job.epoch, "FAILED", code=code, error=storable(error))
+        case Released(reason, delay):
+            return Settlement(job.id, job.epoch, "PENDING", reason=storable(reason), delay=delay, attempts=-1)
+    assert_never(verdict)
+
+
+async def settle(session: db.Session, moves: Sequence[Settlement]) -> list[bool]:
+    """Carry the moves out; False where the lease is lost or the move is not legal any more."""
+    with db.translated():
+        cursor = await session.execute(
+            _SQL["settle"],
+            {
+                "ids": [move.job_id for move in moves],
+                "epochs": [move.epoch for move in moves],
+                "statuses": [move.status for move in moves],
+                "results": [move.result for move in moves],
+                "codes": [move.code for move in moves],
+                "errors": [move.error for move in moves],
+                "reasons": [move.reason for move in moves],
+                "delays": [move.delay for move in moves],
+                "attempts": [move.attempts for move in moves],
+            },
+        )
+        moved = {row["id"] for row in await cursor.fetchall()}
+    return [move.job_id in moved for move in moves]
+
+
+async def settle_group(session: db.Session, moves: Sequence[Settlement]) -> list[bool]:
+    """`settle`, with the write_result checkpoints of the runs that succeeded, in one transaction."""
+    async with db.async_transaction(session):
+        moved = await settle(session, moves)
+        written = [
+            move for move, done in zip(moves, moved, strict=True) if done and move.step_number is not None
+        ]
+        if written:
+            await session.execute(
+                _SQL["write_steps"],
+                {
+                    "ids": [move.job_id for move in written],
+                    "numbers": [move.step_number for move in written],
+                    "versions": [move.version for move in written],
+                    "epochs": [move.epoch for move in written],
+                },
+            )
+    return moved

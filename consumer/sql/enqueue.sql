@@ -1,0 +1,12 @@
+-- name: known_agents
+-- The agents that may be given work.
+SELECT name FROM rowcall.agents WHERE state <> 'RETIRED' ORDER BY name;
+
+-- name: enqueue
+-- Queues a run, or coalesces it into the one that holds its dedupe_key; see 0002_moves.sql.
+SELECT rowcall.enqueue(agent => %(agent)s, payload => %(payload)s::json, dedupe_key => %(dedupe_key)s, key => %(key)s,
+    run_after => %(run_after)s, max_attempts => %(max_attempts)s, tenant => %(tenant)s) AS id;
+
+-- name: queued
+-- What came of it, asked in the same transaction: a job just born has taken nothing in yet.
+SELECT id, status, merged_count > 0 AS coalesced, run_after FROM rowcall.agent_jobs WHERE id = %s;

@@ -1,0 +1,191 @@
+-- name: list_jobs
+-- Runs by what is given, newest first; NULL filters nothing.
+SELECT id, job_type AS agent, status, reason, attempt_count, max_attempts, steps_done, event_id, delivery,
+    key_text AS key, dedupe_key, error_code, last_error, run_after, created_at, updated_at, finished_at
+FROM rowcall.agent_jobs
+WHERE (%(status)s::text IS NULL OR status = %(status)s)
+AND (%(agent)s::text IS NULL OR job_type = %(agent)s)
+AND (%(event)s::text IS NULL OR event_id = %(event)s)
+ORDER BY id DESC LIMIT %(limit)s;
+
+-- name: job
+-- One run, whole.
+SELECT id, job_type AS agent, status, reason, payload::text AS payload, result::text AS result, attempt_count,
+    max_attempts, steps_done, run_after, locked_until, deadline, owner::text AS owner, lease_epoch, last_error,
+    error_code, created_at, updated_at, started_at, finished_at, dedupe_key, input_kind, tenant, key_text AS key,
+    priority, agent_version, event_id, delivery, occurred_at, source_topic, source_partition, source_offset,
+    root_event, parent_job, depth, chain, traceparent, approved_answer::text AS approved_answer, approved_by,
+    result_txid, merged_count
+FROM rowcall.agent_jobs WHERE id = %s;
+
+-- name: steps_of
+-- Checkpoints of one run, those thrown away included.
+SELECT number, name, kind, superseded, output::text AS output, agent_version, lease_epoch, started_at, finished_at
+FROM rowcall.job_steps WHERE job_id = %s ORDER BY superseded DESC, number;
+
+-- name: calls_of
+-- External calls of one run, in the order they left.
+SELECT id, step, attempt, kind, endpoint, model, answered_model, state, sent_at, finished_at, duration_ms, status_code,
+    error_code, error, prompt_tokens, completion_tokens, finish_reason, validated, validation_error, late,
+    encode(input_sha256, 'hex') AS input_sha256, response
+FROM rowcall.external_calls WHERE job_id = %s ORDER BY id;
+
+-- name: reviews_of
+-- Every review one run had.
+SELECT id, state, code, reasons, opened_at, decided_at, decided_by, decision_reason
+FROM rowcall.reviews WHERE job_id = %s ORDER BY id;
+
+-- name: dead_letters_of
+-- Dead letters of the run's event, for its agent or for none in particular.
+SELECT id, state, error_code, error, topic, partition, "offset", created_at, closed_at, closed_by
+FROM rowcall.dead_letters WHERE event_id = %(event)s AND (agent IS NULL OR agent = %(agent)s) ORDER BY id;
+
+-- name: coalesced_of
+-- Events the run has taken in.
+SELECT id, event_id, payload::text AS payload, coalesced_at
+FROM rowcall.coalesced_events WHERE job_id = %s ORDER BY id;
+
+-- name: outbox_of
+-- Records the run has sent. The time bounds are there for the index: outbox rows carry none on the run.
+SELECT o.id::text AS id, o.topic, o.key, o.event_type, o.content_type, octet_length(o.payload) AS bytes, o.occurred_at,
+    o.created_at
+FROM rowcall.agent_jobs j JOIN rowcall.outbox o ON o.job_id = j.id AND o.created_at >= j.created_at
+    AND o.created_at <= coalesce(j.finished_at, j.updated_at) + interval '1 minute'
+WHERE j.id = %s ORDER BY o.created_at, o.id;
+
+-- name: audit_of
+-- What people did to the run or to its reviews.
+SELECT at, actor, action, detail::text AS detail
+FROM rowcall.audit WHERE subject = %s ORDER BY id;
+
+-- name: lock_job
+-- Holds one run for a person's move. Lock order: this job, then its review, then (in settle) its lane.
+SELECT id, job_type AS agent, status, reason, attempt_count, max_attempts, event_id, delivery, occurred_at, dedupe_key,
+    tenant, run_after, locked_until, owner::text AS owner
+FROM rowcall.agent_jobs WHERE id = %s FOR UPDATE;
+
+-- name: settle
+-- One run, moved by a person whatever its epoch; see 0002_moves.sql. Returns its id if it moved.
+SELECT rowcall.settle(ARRAY[%(id)s]::bigint[], ARRAY[NULL]::bigint[], ARRAY[%(status)s]::text[], ARRAY[NULL]::text[],
+    ARRAY[%(code)s]::text[], ARRAY[%(error)s]::text[], ARRAY[NULL]::text[],
+    ARRAY[%(delay)s]::double precision[], ARRAY[%(attempts)s]::integer[]) AS id;
+
+-- name: next_delivery
+-- One more than any delivery this event had for this agent. The day narrows the search to one partition.
+SELECT 1 + greatest(%(delivery)s,
+    (SELECT max(delivery) FROM rowcall.agent_jobs WHERE job_type = %(agent)s AND event_id = %(event)s),
+    (SELECT max(delivery) FROM rowcall.processed_events
+     WHERE day = (%(occurred)s::timestamptz AT TIME ZONE 'UTC')::date AND agent = %(agent)s AND event_id = %(event)s),
+    (SELECT max(delivery) FROM rowcall.processed_events_undated WHERE agent = %(agent)s AND event_id = %(event)s)
+) AS delivery;
+
+-- name: deliver_dated
+-- The dedup row of a new delivery, on the day that holds the old one. Returns nothing where no day does.
+INSERT INTO rowcall.processed_events (day, agent, event_id, delivery)
+SELECT day, agent, event_id, %(next)s FROM rowcall.processed_events
+WHERE day = (%(occurred)s::timestamptz AT TIME ZONE 'UTC')::date AND agent = %(agent)s AND event_id = %(event)s
+ORDER BY delivery DESC LIMIT 1
+RETURNING delivery;
+
+-- name: deliver_undated
+-- The same for an event whose ID fixes no day, or whose day is pruned.
+INSERT INTO rowcall.processed_events_undated (agent, event_id, delivery) VALUES (%(agent)s, %(event)s, %(next)s);
+
+-- name: set_delivery
+-- Numbers the run's new delivery.
+UPDATE rowcall.agent_jobs SET delivery = %(next)s WHERE id = %(id)s;
+
+-- name: supersede_steps
+-- Throws the run's checkpoints away but keeps them as evidence, and unpins the agent's version.
+WITH thrown AS (
+    UPDATE rowcall.job_steps SET superseded = 1 + (
+        SELECT coalesce(max(superseded), 0) FROM rowcall.job_steps WHERE job_id = %(id)s)
+    WHERE job_id = %(id)s AND superseded = 0
+)
+UPDATE rowcall.agent_jobs SET steps_done = 0, agent_version = NULL, approved_answer = NULL, approved_by = NULL
+WHERE id = %(id)s;
+
+-- name: holder
+-- The run that holds a dedupe_key.
+SELECT id, status FROM rowcall.agent_jobs WHERE tenant = %(tenant)s AND job_type = %(agent)s
+AND dedupe_key = %(dedupe_key)s AND status NOT IN ('FAILED', 'REJECTED', 'CANCELLED');
+
+-- name: close_reviews
+-- A run that ends without a decision closes its open review.
+UPDATE rowcall.reviews SET state = 'CLOSED', decided_at = rowcall.now(), decided_by = %(actor)s,
+    decision_reason = %(reason)s
+WHERE job_id = %(id)s AND state = 'OPEN' RETURNING id;
+
+-- name: audit
+-- What a person did, in the transaction that does it.
+INSERT INTO rowcall.audit (actor, action, subject, detail)
+VALUES (%(actor)s, %(action)s, %(subject)s, %(detail)s::json);
+
+-- name: hint
+-- Tells the workers that there is something to look at.
+SELECT pg_notify('rowcall_work', '');
+
+-- name: list_reviews
+-- Reviews, the longest waiting first while they are open.
+SELECT r.id, r.job_id, j.job_type AS agent, r.state, r.code, r.reasons, r.opened_at, r.decided_at, r.decided_by,
+    r.decision_reason
+FROM rowcall.reviews r JOIN rowcall.agent_jobs j ON j.id = r.job_id
+WHERE (%(state)s::text IS NULL OR r.state = %(state)s) AND (%(agent)s::text IS NULL OR j.job_type = %(agent)s)
+ORDER BY r.state <> 'OPEN', CASE WHEN r.state = 'OPEN' THEN r.id ELSE -r.id END LIMIT %(limit)s;
+
+-- name: review
+-- One review, whole.
+SELECT r.id, r.job_id, j.job_type AS agent, j.status AS job_status, j.event_id, j.key_text AS key, r.state, r.code,
+    r.reasons, r.raw_answer, r.proposed_answer::text AS proposed_answer, j.payload::text AS payload, r.opened_at,
+    r.decided_at, r.decided_by, r.decision_reason
+FROM rowcall.reviews r JOIN rowcall.agent_jobs j ON j.id = r.job_id WHERE r.id = %s;
+
+-- name: lock_review
+-- Holds one review, whose job is already held.
+SELECT id, job_id, state, code, decided_by, decided_at, proposed_answer::text AS proposed_answer
+FROM rowcall.reviews WHERE id = %s FOR UPDATE;
+
+-- name: decide
+-- The decision of a person.
+UPDATE rowcall.reviews SET state = %(state)s, decided_at = rowcall.now(), decided_by = %(actor)s,
+    decision_reason = %(reason)s
+WHERE id = %(id)s;
+
+-- name: set_answer
+-- What the run is to write when it resumes, and who says so.
+UPDATE rowcall.agent_jobs SET approved_answer = %(answer)s::json, approved_by = %(actor)s WHERE id = %(id)s;
+
+-- name: agents
+-- The agents the database knows.
+SELECT name, version, topics, state, state_reason, paused_until, generation, activated_at, updated_at
+FROM rowcall.agents ORDER BY name;
+
+-- name: lock_agent
+-- Holds one agent for a person's move.
+SELECT name, state FROM rowcall.agents WHERE name = %s FOR UPDATE;
+
+-- name: set_agent_state
+-- Pauses, resumes or retires an agent.
+UPDATE rowcall.agents SET state = %(state)s, state_reason = %(reason)s, paused_until = NULL, updated_at = rowcall.now(),
+    generation = generation + CASE WHEN %(state)s = 'RETIRED' THEN 1 ELSE 0 END
+WHERE name = %(name)s;
+
+-- name: cancel_some
+-- Cancels up to 1,000 live runs of an agent, in id order as settle locks them; how many.
+WITH live AS MATERIALIZED (
+    SELECT id FROM rowcall.agent_jobs WHERE job_type = %(agent)s
+    AND status IN ('PENDING', 'RUNNING', 'WAITING_RETRY', 'WAITING_REVIEW', 'WAITING_EVENT', 'PARKED')
+    ORDER BY id LIMIT 1000
+), asked AS (
+    SELECT array_agg(id ORDER BY id) AS ids, count(*)::integer AS n FROM live
+), closed AS (
+    UPDATE rowcall.reviews SET state = 'CLOSED', decided_at = rowcall.now(), decided_by = %(actor)s,
+        decision_reason = 'the agent was retired'
+    FROM live WHERE job_id = live.id AND state = 'OPEN'
+)
+SELECT count(moved) AS cancelled FROM asked, rowcall.settle(ids, array_fill(NULL::bigint, ARRAY[n]),
+    array_fill('CANCELLED'::text, ARRAY[n]), array_fill(NULL::text, ARRAY[n]),
+    array_fill('cancelled'::text, ARRAY[n]), array_fill('the agent was retired'::text, ARRAY[n]),
+    array_fill(NULL::text, ARRAY[n]), array_fill(NULL::double precision, ARRAY[n]),
+    array_fill(0, ARRAY[n])) AS moved
+WHERE n > 0;

@@ -1,0 +1,18 @@
+-- name: fence
+-- First statement of an outcome transaction: locks the run, tells whether it is still ours, and binds the transaction
+-- to it, so that every row the transaction writes can be traced back from the log.
+UPDATE rowcall.agent_jobs SET result_txid = pg_current_xact_id()::text::bigint, result_system = %(system)s
+WHERE id = %(id)s AND lease_epoch = %(epoch)s AND status = 'RUNNING' RETURNING id, result_txid;
+
+-- name: write_step
+-- The checkpoint of the outcome itself.
+INSERT INTO rowcall.job_steps (job_id, name, kind, number, output, agent_version, lease_epoch, started_at)
+VALUES (%(id)s, 'write_result', 'WRITE_RESULT', %(number)s, NULL, %(version)s, %(epoch)s, %(started)s)
+ON CONFLICT (job_id, name, superseded) DO NOTHING;
+
+-- name: refresh_input
+-- A run whose row has changed starts again on the row as it stands.
+UPDATE rowcall.agent_jobs SET payload = %(payload)s::json WHERE id = %(id)s;
+
+-- name: system_identifier
+SELECT system_identifier FROM pg_control_system();

@@ -1,0 +1,98 @@
+"""Application events: what the outbox router, or any producer that sets an `id` header, puts on a topic.
+
+The value is Avro with its schema ID in front, or a JSON object in plain bytes. Its identity is the `id` header alone.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import orjson
+
+from consumer.records import Coordinates, Event
+from consumer.wire.avro import Convert, Schema, named_types, not_framed, read
+from consumer.wire.columns import TypeTable
+from consumer.wire.identity import event_id, header_text
+
+ID_HEADER: Final = "id"
+OCCURRED_AT_HEADER: Final = "occurred_at"
+
+Headers = Iterable[tuple[str, bytes | str | None]] | None
+"""As confluent-kafka gives them; a name may come twice, then the last one counts."""
+
+
+class DatumPlan:
+    """Reads framed Avro of any shape, records and Avro's own logical types included."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        table = TypeTable(named_types(schema), records=True)
+        self._convert: Convert | None = table.conversion(schema, "")
+
+    def read(self, message: bytes) -> Any:
+        """The decoded datum."""
+        datum = read(self._schema, message)
+        return datum if self._convert is None or datum is None else self._convert(datum)
+
+
+def event(data: Any, key: str | None, headers: Headers, coordinates: Coordinates | None, namespace: str) -> Event:
+    """The event around decoded `data`.
+
+    Raises:
+        Poison: `missing_event_id`.
+    """
+    raw = dict(headers or ())
+    texts = {name: _text(value) for name, value in raw.items() if value is not None}
+    return Event(
+        event_id(namespace, raw.get(ID_HEADER)),
+        None if coordinates is None else coordinates.topic,
+        key,
+        data,
+        texts,
+        _moment(texts.get(OCCURRED_AT_HEADER)),
+        coordinates,
+    )
+
+
+def json_object(message: bytes) -> dict[str, Any] | None:
+    """The JSON object a message is, or None for JSON null, which is a tombstone.
+
+    Raises:
+        Poison: `not_framed`, when it is anything else.
+    """
+    try:
+        data = orjson.loads(message)
+    except orjson.JSONDecodeError as error:
+        raise not_framed(message) from error
+    if data is not None and not isinstance(data, dict):
+        raise not_framed(message)
+    return data
+
+
+def key_text(datum: Any) -> str | None:
+    """A decoded key as the text that orders events: a string as it is, anything else as JSON."""
+    if datum is None or isinstance(datum, str):
+        return datum
+    return orjson.dumps(datum, default=str, option=orjson.OPT_SORT_KEYS).decode()
+
+
+def _text(value: bytes | str) -> str:
+    return value if isinstance(value, str) else value.decode("utf-8", "surrogateescape")
+
+
+def _moment(text: str | None) -> dt.datetime | None:
+    """An ISO time with a zone; one without names no instant, and neither does any other text (the header keeps it)."""
+    if text is None:
+        return None
+    try:
+        moment = dt.datetime.fromisoformat(header_text(text))
+    except ValueError:
+        return None
+    return moment if moment.tzinfo is not None else None
+
+
+def describes_transaction(data: Mapping[str, Any]) -> bool:
+    """Whether a JSON object is Debezium's BEGIN or END marker."""
+    return data.get("status") in ("BEGIN", "END") and {"id", "event_count", "data_collections"} <= data.keys()

@@ -1,0 +1,68 @@
+"""Migrations on real Postgres: twice, from two processes at once, and against newer or altered databases."""
+
+from __future__ import annotations
+
+import threading
+
+import psycopg
+import pytest
+
+from consumer import db, migrate
+from consumer.errors import ConfigurationError, RowcallError
+
+
+def test_migrating_twice_applies_nothing_the_second_time(empty_database: str) -> None:
+    session = db.connect(empty_database, name="test")
+    assert [item.version for item in migrate.migrate(session)] == [item.version for item in migrate.migrations()]
+    assert migrate.migrate(session) == []
+    migrate.check(session)
+    session.close()
+
+
+def test_two_processes_migrating_at_once_apply_each_migration_once(empty_database: str) -> None:
+    applied: list[int] = []
+    failures: list[RowcallError] = []
+
+    def work() -> None:
+        session = db.connect(empty_database, name="test")
+        try:
+            applied.extend(item.version for item in migrate.migrate(session))
+        except RowcallError as error:
+            failures.append(error)
+        finally:
+            session.close()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert sorted(applied) == [item.version for item in migrate.migrations()]
+
+
+def test_a_newer_database_is_refused_and_unchanged(database: str) -> None:
+    with psycopg.connect(database, autocommit=True) as other:
+        other.execute("INSERT INTO rowcall.schema_migrations VALUES (9999, 'later', 'x')")
+    session = db.connect(database, name="test")
+    with pytest.raises(ConfigurationError, match="too old for this database"):
+        migrate.migrate(session)
+    with pytest.raises(ConfigurationError, match="too old for this database"):
+        migrate.check(session)
+    session.close()
+
+
+def test_an_altered_history_is_refused(database: str) -> None:
+    with psycopg.connect(database, autocommit=True) as other:
+        other.execute("UPDATE rowcall.schema_migrations SET sha256 = 'x' WHERE version = 1")
+    session = db.connect(database, name="test")
+    with pytest.raises(ConfigurationError, match="another form"):
+        migrate.check(session)
+    session.close()
+
+
+def test_an_empty_database_says_what_to_run(empty_database: str) -> None:
+    session = db.connect(empty_database, name="test")
+    with pytest.raises(ConfigurationError, match="rowcall migrate"):
+        migrate.check(session)
+    session.close()

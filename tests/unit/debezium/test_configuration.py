@@ -1,0 +1,107 @@
+"""What is written for Kafka, Connect and the registry, and what the stack tells of itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from debezium import kafka, registry, service, stack
+from debezium.cache import Cache
+from debezium.cli import dev
+from debezium.errors import NotRunning, StackError, UnknownService
+from debezium.paths import StackPaths
+from debezium.reporting import Reporter
+from debezium.service import Scene, StackSettings
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    (tmp_path / "postgres.password").write_text("pass word\n")
+    return Scene(
+        paths=StackPaths(tmp_path, tmp_path / "postgres"),
+        settings=StackSettings(kafka={"log.retention.hours": "1"}),
+        cache=Cache(tmp_path / "cache", Reporter(quiet=True)),
+        account=None,
+        external={},
+        ports={
+            "postgres": {"main": 20_001},
+            "kafka": {"main": 20_002, "controller": 20_003},
+            "registry": {"main": 20_004, "management": 20_005},
+        },
+    )
+
+
+def test_properties_survive_javas_reader(tmp_path: Path) -> None:
+    target = tmp_path / "folder" / "some.properties"
+    service.write_properties(target, {"path": "C:\\data", "plain": "value"})
+    assert target.read_text() == "path=C:\\\\data\nplain=value\n"
+    with pytest.raises(ValueError, match="line break"):
+        service.write_properties(target, {"bad": "a\nb"})
+
+
+def test_the_broker_listens_on_loopback_and_needs_no_second_one(scene: Scene) -> None:
+    properties = kafka.properties(scene)
+    assert properties["advertised.listeners"] == "PLAINTEXT://127.0.0.1:20002"
+    assert properties["controller.quorum.voters"] == "1@127.0.0.1:20003"
+    factors = {value for name, value in properties.items() if "replication.factor" in name or "min.isr" in name}
+    assert factors == {"1"}
+    assert properties["log.retention.hours"] == "1"
+
+
+def test_the_registry_stores_in_the_stacks_database(scene: Scene) -> None:
+    environment = registry.environment(scene)
+    assert environment["APICURIO_DATASOURCE_URL"] == "jdbc:postgresql://127.0.0.1:20001/registry"
+    assert environment["APICURIO_DATASOURCE_PASSWORD"] == "pass word"
+    assert environment["QUARKUS_MANAGEMENT_PORT"] == "20005"
+
+
+def test_a_service_from_outside_takes_the_place_of_ours(scene: Scene) -> None:
+    scene.external = {"DATABASE_URL": "postgresql://someone:secret@db.example:6000/shop"}
+    environment = registry.environment(scene)
+    assert environment["APICURIO_DATASOURCE_URL"] == "jdbc:postgresql://db.example:6000/registry"
+    assert environment["APICURIO_DATASOURCE_USERNAME"] == "someone"
+
+
+def test_a_missing_service_names_the_variable_that_replaces_it(scene: Scene) -> None:
+    with pytest.raises(StackError, match="CONNECT_URL"):
+        assert scene.connect_url
+
+
+def test_our_own_addresses_left_in_the_shell_are_not_taken_for_another_service(scene: Scene) -> None:
+    given = {"DATABASE_URL": scene.database_url, "KAFKA_BOOTSTRAP_SERVERS": "broker.example:9092", "CONNECT_URL": ""}
+    assert stack._foreign(scene, given) == {"KAFKA_BOOTSTRAP_SERVERS": "broker.example:9092"}
+
+
+def test_the_environment_leaves_out_what_the_stack_does_not_have(tmp_path: Path) -> None:
+    info = stack.StackInfo("postgresql://x", "", "", "", None, tmp_path, {})
+    assert info.environment() == {"DATABASE_URL": "postgresql://x"}
+
+
+def test_a_directory_without_a_stack(tmp_path: Path) -> None:
+    with pytest.raises(NotRunning, match="rowcall dev up"):
+        stack.status(tmp_path)
+    stack.stop(tmp_path)
+    stack.stop(tmp_path / "absent")
+    assert not (tmp_path / "absent").exists()
+
+
+def test_an_unknown_service_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    with pytest.raises(UnknownService, match="redis"):
+        stack.start(tmp_path / "stack", services=("postgres", "redis"))
+    assert not (tmp_path / "stack").exists()
+
+
+def test_the_command_line_explains_instead_of_tracing(tmp_path: Path) -> None:
+    outcome = CliRunner().invoke(dev, ["status", "--directory", str(tmp_path)])
+    assert outcome.exit_code == 1
+    assert "no stack was started" in outcome.output
+    assert "Traceback" not in outcome.output
+
+
+@pytest.mark.parametrize("command", ["up", "status", "down", "logs", "restart"])
+def test_every_command_has_help(command: str) -> None:
+    outcome = CliRunner().invoke(dev, [command, "--help"])
+    assert outcome.exit_code == 0
+    assert "--directory" in outcome.output
