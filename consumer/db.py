@@ -57,6 +57,8 @@ SyncSession = Connection[DictRow]
 AsyncPool = AsyncConnectionPool[AsyncConnection[DictRow]]
 
 _NAME: Final = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
+# Comments are for readers; a placeholder named in one would be taken for a parameter.
+_COMMENT: Final = re.compile(r"^\s*--.*\n", re.MULTILINE)
 # Half-open connections must be noticed within a lease (30 s): 5 s idle, then 3 probes 3 s apart.
 _KEEPALIVE: Final[dict[str, Any]] = {
     "connect_timeout": 10,
@@ -72,7 +74,7 @@ def queries(stage: str) -> Mapping[str, bytes]:
     """The named queries of sql/<stage>.sql, as bytes that psycopg takes for trusted SQL."""
     text = resources.files("consumer").joinpath("sql", f"{stage}.sql").read_text(encoding="utf-8")
     parts = _NAME.split(text)[1:]
-    return {name: body.strip().encode() for name, body in zip(parts[::2], parts[1::2], strict=True)}
+    return {name: _COMMENT.sub("", body).strip().encode() for name, body in zip(parts[::2], parts[1::2], strict=True)}
 
 
 def connect(url: str, *, name: str) -> SyncSession:
@@ -276,8 +278,10 @@ def _translation(error: psycopg.Error, url: str | None) -> RowcallError:
         return ConfigurationError(f"{text}: the database lacks Rowcall's tables. Run `rowcall migrate`")
     if state in ("40001", "40P01", "55P03"):
         return TransactionConflict(text)
-    if state[:2] in ("22", "23", "54"):
-        return DataRefused(text, code=f"db_{state}")
+    if state[:2] in ("22", "23", "54") or isinstance(error, psycopg.DataError):
+        return DataRefused(text, code=f"db_{state or 'value'}")
+    if not state and isinstance(error, psycopg.ProgrammingError | psycopg.NotSupportedError):
+        return AgentError(f"SQL used wrongly: {text}")
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) or state[:2] in ("08", "53", "57", "58"):
         return Outage(f"the database does not answer{_where(url)}: {text}", dependency="database")
     if state.startswith("42"):

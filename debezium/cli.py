@@ -1,7 +1,8 @@
 """`rowcall dev`: the local stack on the command line.
 
-Mounted by the main command line as the group `dev`; calls `debezium.stack` and prints what it returns as a table, or
-as `export` lines for a shell. Errors of the stack end the command with their message and exit code 1.
+Mounted by the main command line as the group `dev`; `python -m debezium.cli` runs it alone. Calls `debezium.stack`
+and prints what it returns as a table, or as `export` lines for a shell. Errors of the stack end the command with their
+message and exit code 1.
 """
 
 from __future__ import annotations
@@ -147,3 +148,7 @@ def _wait_for_the_end() -> None:
         signal.signal(number, lambda _number, _frame: ended.set())
     click.echo("running until Ctrl-C", err=True)
     ended.wait()
+
+
+if __name__ == "__main__":
+    dev()

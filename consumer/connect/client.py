@@ -22,7 +22,7 @@ REBALANCE_PAUSE_SECONDS: Final = 0.5
 # Validation opens connections to the database from Connect, which may take Debezium's 10 s to fail.
 READ_SECONDS: Final = 60.0
 FAILED: Final = "FAILED"
-TRACE_CHARACTERS: Final = 500
+TRACE_CHARACTERS: Final = 2000
 
 
 class Sender(Protocol):

@@ -111,10 +111,10 @@ SELECT id, status FROM rowcall.agent_jobs WHERE tenant = %(tenant)s AND job_type
 AND dedupe_key = %(dedupe_key)s AND status NOT IN ('FAILED', 'REJECTED', 'CANCELLED');
 
 -- name: close_reviews
--- A run that ends without a decision closes its open review.
+-- Runs that end without a decision close their open reviews; the jobs are held already.
 UPDATE rowcall.reviews SET state = 'CLOSED', decided_at = rowcall.now(), decided_by = %(actor)s,
     decision_reason = %(reason)s
-WHERE job_id = %(id)s AND state = 'OPEN' RETURNING id;
+WHERE job_id = ANY (%(ids)s) AND state = 'OPEN';
 
 -- name: audit
 -- What a person did, in the transaction that does it.
@@ -139,6 +139,10 @@ SELECT r.id, r.job_id, j.job_type AS agent, j.status AS job_status, j.event_id, 
     r.reasons, r.raw_answer, r.proposed_answer::text AS proposed_answer, j.payload::text AS payload, r.opened_at,
     r.decided_at, r.decided_by, r.decision_reason
 FROM rowcall.reviews r JOIN rowcall.agent_jobs j ON j.id = r.job_id WHERE r.id = %s;
+
+-- name: job_of_review
+-- The run a review belongs to, which has to be held first.
+SELECT job_id FROM rowcall.reviews WHERE id = %s;
 
 -- name: lock_review
 -- Holds one review, whose job is already held.
@@ -171,21 +175,16 @@ UPDATE rowcall.agents SET state = %(state)s, state_reason = %(reason)s, paused_u
 WHERE name = %(name)s;
 
 -- name: cancel_some
--- Cancels up to 1,000 live runs of an agent, in id order as settle locks them; how many.
-WITH live AS MATERIALIZED (
-    SELECT id FROM rowcall.agent_jobs WHERE job_type = %(agent)s
-    AND status IN ('PENDING', 'RUNNING', 'WAITING_RETRY', 'WAITING_REVIEW', 'WAITING_EVENT', 'PARKED')
-    ORDER BY id LIMIT 1000
-), asked AS (
-    SELECT array_agg(id ORDER BY id) AS ids, count(*)::integer AS n FROM live
-), closed AS (
-    UPDATE rowcall.reviews SET state = 'CLOSED', decided_at = rowcall.now(), decided_by = %(actor)s,
-        decision_reason = 'the agent was retired'
-    FROM live WHERE job_id = live.id AND state = 'OPEN'
+-- Cancels up to 1,000 live runs of an agent, in id order as settle locks them; those that moved.
+WITH live AS (
+    SELECT array_agg(id) AS ids, count(*)::integer AS n FROM (
+        SELECT id FROM rowcall.agent_jobs WHERE job_type = %(agent)s
+        AND status IN ('PENDING', 'RUNNING', 'WAITING_RETRY', 'WAITING_REVIEW', 'WAITING_EVENT', 'PARKED')
+        ORDER BY id LIMIT 1000) some
 )
-SELECT count(moved) AS cancelled FROM asked, rowcall.settle(ids, array_fill(NULL::bigint, ARRAY[n]),
+SELECT moved AS id FROM live, rowcall.settle(ids, array_fill(NULL::bigint, ARRAY[n]),
     array_fill('CANCELLED'::text, ARRAY[n]), array_fill(NULL::text, ARRAY[n]),
-    array_fill('cancelled'::text, ARRAY[n]), array_fill('the agent was retired'::text, ARRAY[n]),
+    array_fill('cancelled'::text, ARRAY[n]), array_fill(%(error)s::text, ARRAY[n]),
     array_fill(NULL::text, ARRAY[n]), array_fill(NULL::double precision, ARRAY[n]),
     array_fill(0, ARRAY[n])) AS moved
 WHERE n > 0;

@@ -140,6 +140,7 @@ CREATE FUNCTION rowcall.enqueue(
     agent text, payload json DEFAULT '{}', dedupe_key text DEFAULT NULL, key text DEFAULT NULL,
     run_after timestamptz DEFAULT NULL, max_attempts integer DEFAULT 5, tenant text DEFAULT 'default'
 ) RETURNS bigint LANGUAGE plpgsql AS $$
+#variable_conflict use_column
 DECLARE
     v_id bigint;
 BEGIN
@@ -150,7 +151,7 @@ BEGIN
                 CASE WHEN enqueue.key IS NULL THEN rowcall.own_lane() ELSE rowcall.key_lane(enqueue.key) END,
                 coalesce(enqueue.run_after, rowcall.now()), enqueue.max_attempts, enqueue.tenant)
         ON CONFLICT (tenant, job_type, dedupe_key)
-            WHERE j.dedupe_key IS NOT NULL AND j.status NOT IN ('FAILED', 'REJECTED', 'CANCELLED') DO NOTHING
+            WHERE dedupe_key IS NOT NULL AND status NOT IN ('FAILED', 'REJECTED', 'CANCELLED') DO NOTHING
         RETURNING j.id INTO v_id;
         IF v_id IS NOT NULL THEN
             RETURN v_id;

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ class Triage(BaseModel):
     score: float = 0.0
 
 
+OPENED: list[ModelClient] = []
 GOOD = {"priority": "high", "note": "call back", "score": 0.5}
 
 
@@ -78,8 +78,10 @@ def settings_for(endpoint: Endpoint | str, **changes: Any) -> Settings:
 
 
 def client_for(endpoint: Endpoint | str, breaker: Breaker | None = None, **changes: Any) -> ModelClient:
-    """A client that does not make a test wait."""
-    return ModelClient(settings_for(endpoint, **changes), backoff_seconds=0.001, breaker=breaker)
+    """A client that does not make a test wait; closed when the test ends."""
+    client = ModelClient(settings_for(endpoint, **changes), backoff_seconds=0.001, breaker=breaker)
+    OPENED.append(client)
+    return client
 
 
 def request_for(
@@ -106,12 +108,7 @@ async def put(client: ModelClient, request: ModelRequest, endpoint: Endpoint) ->
 async def ask(*replies: Reply, request: ModelRequest | None = None, **changes: Any) -> Outcome:
     """Ask an endpoint that gives `replies`."""
     with serve(*replies) as endpoint:
-        client = client_for(endpoint, **changes)
-        try:
-            return await put(client, request or request_for(), endpoint)
-        finally:
-            await client.aclose()
-            await asyncio.sleep(0)
+        return await put(client_for(endpoint, **changes), request or request_for(), endpoint)
 
 
 def completion(message: Any, finish_reason: Any = "stop", **more: Any) -> Reply:

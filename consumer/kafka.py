@@ -1,0 +1,393 @@
+"""Kafka: the consumer that intake polls, and questions to the brokers.
+
+The only module that imports confluent_kafka. Messages leave here as `Record`, partitions as `Place`, errors as ours.
+The consumer never decides where to start: it owns what the group gives it, but reads a partition only after `place`
+was called with an offset, and stops after `lift`; both work at any time, without leaving the group.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Final, NamedTuple
+
+from confluent_kafka import Consumer as LibrdkafkaConsumer
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from consumer.errors import ConfigurationError, Outage, RowcallError
+from consumer.settings import Settings
+
+_log = logging.getLogger(__name__)
+
+ADMIN_SECONDS: Final = 10.0
+"""How long a question to the brokers may take."""
+
+_REFUSED: Final = frozenset(
+    {
+        KafkaError._AUTHENTICATION,
+        KafkaError._SSL,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.UNSUPPORTED_SASL_MECHANISM,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    }
+)
+_UNKNOWN_TOPIC: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
+_OFFSET_GONE: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
+
+
+class Place(NamedTuple):
+    """A partition by the name of its topic."""
+
+    topic: str
+    partition: int
+
+
+class Record(NamedTuple):
+    """One message as Kafka holds it. `timestamp_ms` since 1970, where the message has one."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]] | None
+    timestamp_ms: int | None
+
+
+class Polled(NamedTuple):
+    """What one poll gave: records in the order of their partitions, and partitions whose offset Kafka has lost."""
+
+    records: list[Record]
+    gone: list[Place]
+
+
+class Topic(NamedTuple):
+    """A topic that exists."""
+
+    id: str
+    partitions: tuple[int, ...]
+
+
+def options(settings: Settings) -> dict[str, Any]:
+    """librdkafka's properties common to every client; the user's own come last and win."""
+    values: dict[str, Any] = {
+        "bootstrap.servers": settings.kafka_bootstrap_servers,
+        "client.id": "rowcall",
+        # Errors reach us through error_cb, classified and once; librdkafka's own lines repeat with each attempt.
+        "log_level": 2,
+        "reconnect.backoff.max.ms": 2000,
+        **settings.kafka_options,
+    }
+    if settings.kafka_password is not None:
+        values["sasl.password"] = settings.kafka_password.get_secret_value()
+    return values
+
+
+class Consumer:
+    """The group member. Not safe to share between threads."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._failure: RowcallError | None = None
+        self._away_since: float | None = None
+        self._seen_broker = False
+        self._missing: set[str] = set()
+        self._batch = settings.intake_batch
+        self._linger = settings.intake_linger_ms / 1000
+        self._flowing = False
+        self.owned: set[Place] = set()
+        self.placed: set[Place] = set()
+        self.rebalances = 0
+        self._client = _client(
+            {
+                "group.id": settings.kafka_group,
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "auto.offset.reset": "error",
+                "partition.assignment.strategy": "cooperative-sticky",
+                # A topic that does not exist yet is noticed within this time.
+                "topic.metadata.refresh.interval.ms": 2000,
+                # Low latency: the broker answers with the first byte; an idle connection asks twice a second.
+                "fetch.min.bytes": 1,
+                "fetch.wait.max.ms": 500,
+                "fetch.error.backoff.ms": 200,
+                # A full queue is looked at again after 10 ms (the default of 1 s starves a fast reader).
+                "fetch.queue.backoff.ms": 10,
+                # Memory: 32 MB queued, 8 MB on the way, whatever the number of partitions.
+                "queued.max.messages.kbytes": 32_768,
+                "queued.min.messages": 20_000,
+                "fetch.max.bytes": 8 * 1024 * 1024,
+                "message.max.bytes": 8 * 1024 * 1024,
+                **options(settings),
+                "error_cb": self._on_error,
+                "on_commit": self._on_commit,
+            }
+        )
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """Take part in the group for these topics; they need not exist yet."""
+        names = sorted(topics)
+        self._missing &= set(names)
+        if names:
+            self._client.subscribe(
+                names, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+            )
+        else:
+            self._client.unsubscribe()
+
+    def poll(self, idle_seconds: float) -> Polled:
+        """The next messages: waits up to `idle_seconds` for the first one and takes what is there with it.
+
+        Only while messages flow does a batch that is not full wait ROWCALL_INTAKE_LINGER_MS for more, so a lone event
+        is never delayed.
+
+        Raises:
+            ConfigurationError: the brokers refuse us (credentials, authorization, TLS), or cannot be found at all.
+            RowcallError: the client has failed for good (`kafka_fatal`).
+        """
+        first = self._client.consume(1, idle_seconds)
+        if self._failure is not None:
+            raise self._failure
+        if not first:
+            self._flowing = False
+            return Polled([], [])
+        rest = self._client.consume(self._batch - 1, 0) if self._batch > 1 else []
+        if self._flowing and self._linger and len(rest) < self._batch - 1:
+            rest += self._client.consume(self._batch - 1 - len(rest), self._linger)
+        self._flowing = len(rest) >= min(32, self._batch - 1)
+        return self._sorted(first + rest)
+
+    def shrink(self, batch: int) -> None:
+        """Take at most `batch` messages a poll from now on."""
+        self._batch = max(1, batch)
+
+    @property
+    def batch(self) -> int:
+        """Messages a poll takes at most."""
+        return self._batch
+
+    def place(self, offsets: Mapping[Place, int]) -> None:
+        """Start reading owned partitions at these offsets."""
+        fresh = {place: offset for place, offset in offsets.items() if place in self.owned - self.placed}
+        if fresh:
+            self._client.incremental_assign(
+                [TopicPartition(place.topic, place.partition, offset) for place, offset in fresh.items()]
+            )
+            self.placed |= fresh.keys()
+
+    def lift(self, places: Iterable[Place]) -> None:
+        """Stop reading partitions and forget what was fetched of them; they stay owned."""
+        lifted = self.placed & set(places)
+        if lifted:
+            self.placed -= lifted
+            self._client.incremental_unassign([TopicPartition(*place) for place in lifted])
+
+    def commit(self, offsets: Mapping[Place, int]) -> None:
+        """Tell the group how far we are, for lag tools only; in the background."""
+        known = [TopicPartition(*place, offset) for place, offset in offsets.items() if place in self.placed]
+        if not known:
+            return
+        try:
+            self._client.commit(offsets=known, asynchronous=True)
+        except KafkaException as error:
+            _log.info("offsets not committed: %s", error, extra={"action": "offset_commit"})
+
+    def lag(self, offsets: Mapping[Place, int]) -> dict[Place, int]:
+        """Messages after each offset, by the last end the broker told us; asks nobody."""
+        found = {}
+        for place in self.placed & offsets.keys():
+            _, high = self._client.get_watermark_offsets(TopicPartition(*place), cached=True)
+            if high >= 0:
+                found[place] = max(0, high - offsets[place])
+        return found
+
+    def close(self) -> None:
+        """Leave the group."""
+        self._client.close()
+        self.owned.clear()
+        self.placed.clear()
+
+    def _sorted(self, messages: Sequence[Any]) -> Polled:
+        records: list[Record] = []
+        gone: list[Place] = []
+        for message in messages:
+            error = message.error()
+            if error is None:
+                self._seen_broker = True
+                kind, moment = message.timestamp()
+                records.append(
+                    Record(
+                        message.topic(),
+                        message.partition(),
+                        message.offset(),
+                        message.key(),
+                        message.value(),
+                        message.headers(),
+                        moment if kind else None,
+                    )
+                )
+            elif error.code() in _OFFSET_GONE:
+                gone.append(Place(message.topic(), message.partition()))
+            else:
+                self._note(error, message.topic())
+        self._away_since = None if records else self._away_since
+        return Polled(records, gone)
+
+    def _note(self, error: KafkaError, topic: str | None) -> None:
+        code = error.code()
+        if code in _UNKNOWN_TOPIC and topic is not None:
+            if topic not in self._missing:
+                self._missing.add(topic)
+                _log.info("topic %s does not exist yet", topic, extra={"action": "topic_missing", "topic": topic})
+        elif code == KafkaError._MAX_POLL_EXCEEDED:
+            # The group has taken our partitions away; the next poll joins again.
+            _log.warning("polled too late: %s", error.str(), extra={"action": "poll_late"})
+        elif code != KafkaError._PARTITION_EOF:
+            self._on_error(error)
+
+    def _on_error(self, error: KafkaError) -> None:
+        code = error.code()
+        if error.fatal():
+            self._failure = RowcallError(f"the Kafka client has failed for good: {error.str()}", code="kafka_fatal")
+        elif code in _REFUSED:
+            self._failure = ConfigurationError(
+                f"the Kafka brokers refuse us: {error.str()}. Check KAFKA_OPTIONS and KAFKA_PASSWORD"
+            )
+        elif self._away_since is None:
+            self._away_since = time.monotonic()
+            _log.warning("Kafka: %s", error.str(), extra={"action": "broker_away", "code": error.name()})
+        else:
+            _log.debug("Kafka: %s", error.str(), extra={"action": "broker_away", "code": error.name()})
+
+    def _on_commit(self, error: KafkaError | None, _: list[TopicPartition]) -> None:
+        # A rebalance refuses commits of an earlier generation; our own positions are what counts.
+        if error is not None and error.code() != KafkaError._NO_OFFSET:
+            _log.info("offsets not committed: %s", error.str(), extra={"action": "offset_commit"})
+
+    def _on_assign(self, _: LibrdkafkaConsumer, partitions: list[TopicPartition]) -> None:
+        self.owned |= {Place(item.topic, item.partition) for item in partitions}
+        self._missing -= {item.topic for item in partitions}
+        self._away_since = None
+        self.rebalances += 1
+        # Nothing is read yet: the loop places these partitions with offsets of its own, outside this callback.
+        self._client.incremental_assign([])
+
+    def _on_revoke(self, _: LibrdkafkaConsumer, partitions: list[TopicPartition]) -> None:
+        self._drop(partitions)
+
+    def _on_lost(self, _: LibrdkafkaConsumer, partitions: list[TopicPartition]) -> None:
+        _log.warning("partitions lost to the group", extra={"action": "partitions_lost", "count": len(partitions)})
+        self._drop(partitions)
+
+    def _drop(self, partitions: list[TopicPartition]) -> None:
+        dropped = {Place(item.topic, item.partition) for item in partitions}
+        reading = dropped & self.placed
+        self.owned -= dropped
+        self.placed -= dropped
+        self.rebalances += 1
+        self._client.incremental_unassign([TopicPartition(*place) for place in reading])
+
+
+class Brokers:
+    """Questions to the cluster. Safe to share between threads."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._servers = settings.kafka_bootstrap_servers
+        try:
+            self._admin = AdminClient({**options(settings), "error_cb": self._on_error})
+        except (KafkaException, ValueError) as error:
+            raise ConfigurationError(f"KAFKA_OPTIONS cannot be used: {error}") from error
+        self._last_error: KafkaError | None = None
+        self._cluster: str | None = None
+
+    def cluster_id(self) -> str:
+        """The cluster's own ID, asked for once.
+
+        Raises:
+            Outage: no broker answers.
+            ConfigurationError: the brokers refuse us, or their name cannot be resolved.
+        """
+        if self._cluster is None:
+            described = self._answer(self._admin.describe_cluster(request_timeout=ADMIN_SECONDS))
+            self._cluster = str(described.cluster_id)
+        return self._cluster
+
+    def topics(self, names: Iterable[str]) -> dict[str, Topic]:
+        """Those of the topics that exist.
+
+        Raises:
+            Outage, ConfigurationError: as `cluster_id`.
+        """
+        wanted = sorted(names)
+        if not wanted:
+            return {}
+        found = {}
+        asked = self._admin.describe_topics(TopicCollection(wanted), request_timeout=ADMIN_SECONDS)
+        for name, future in asked.items():
+            described = self._answer(future, missing=_UNKNOWN_TOPIC)
+            if described is not None:
+                found[name] = Topic(str(described.topic_id), tuple(sorted(item.id for item in described.partitions)))
+        return found
+
+    def bounds(self, places: Iterable[Place]) -> dict[Place, tuple[int, int]]:
+        """(first offset still kept, next offset to be written) of each partition.
+
+        Raises:
+            Outage, ConfigurationError: as `cluster_id`.
+        """
+        firsts = self._offsets(places, OffsetSpec.earliest())
+        ends = self._offsets(places, OffsetSpec.latest())
+        return {place: (first, ends[place]) for place, first in firsts.items() if place in ends}
+
+    def ends(self, places: Iterable[Place]) -> dict[Place, int]:
+        """The next offset to be written in each partition."""
+        return self._offsets(places, OffsetSpec.latest())
+
+    def _offsets(self, places: Iterable[Place], spec: OffsetSpec) -> dict[Place, int]:
+        wanted = {TopicPartition(*place): spec for place in places}
+        if not wanted:
+            return {}
+        found = {}
+        for item, future in self._admin.list_offsets(wanted, request_timeout=ADMIN_SECONDS).items():
+            result = self._answer(future, missing=_UNKNOWN_TOPIC)
+            if result is not None:
+                found[Place(item.topic, item.partition)] = int(result.offset)
+        return found
+
+    def _answer(self, future: Future[Any], *, missing: frozenset[int] = frozenset()) -> Any:
+        try:
+            return future.result(ADMIN_SECONDS + 5)
+        except KafkaException as error:
+            reason: KafkaError = error.args[0]
+            if reason.code() in missing:
+                return None
+            raise self._translated(reason) from error
+        except TimeoutError as error:
+            raise Outage(f"no Kafka broker at {self._servers} answers", dependency="broker") from error
+
+    def _translated(self, reason: KafkaError) -> RowcallError:
+        worst = self._last_error or reason
+        if reason.code() in _REFUSED or worst.code() in _REFUSED:
+            return ConfigurationError(
+                f"the Kafka brokers refuse us: {worst.str()}. Check KAFKA_OPTIONS and KAFKA_PASSWORD"
+            )
+        if worst.code() == KafkaError._RESOLVE and self._cluster is None:
+            return ConfigurationError(f"a host in KAFKA_BOOTSTRAP_SERVERS cannot be resolved: {worst.str()}")
+        return Outage(f"no Kafka broker at {self._servers} answers: {reason.str()}", dependency="broker")
+
+    def _on_error(self, error: KafkaError) -> None:
+        # ALL_BROKERS_DOWN follows the reason and says less.
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:
+            self._last_error = error
+
+
+def _client(values: dict[str, Any]) -> LibrdkafkaConsumer:
+    try:
+        return LibrdkafkaConsumer(values)
+    except (KafkaException, ValueError) as error:
+        raise ConfigurationError(f"KAFKA_OPTIONS cannot be used: {error}") from error

@@ -1,0 +1,32 @@
+"""What people do to runs, reviews and agents; used by the commands, never by the loops.
+
+Each act is one transaction that also writes its audit row: who, what, to which run. Promises: no move that the state
+machine forbids, the first decision wins, and an `OperatorError` that says the state and what can be done instead.
+`runs` lists, shows, retries and cancels; `reviews` decides; `agents` pauses, resumes and retires.
+"""
+
+from consumer.operate.act import Act
+from consumer.operate.agents import Retired, list_agents, pause, resume, retire
+from consumer.operate.reviews import Decided, ReviewReport, approve, list_reviews, reject, show_review
+from consumer.operate.runs import Moved, RunReport, cancel, list_jobs, retry, show
+
+__all__ = [
+    "Act",
+    "Decided",
+    "Moved",
+    "Retired",
+    "ReviewReport",
+    "RunReport",
+    "approve",
+    "cancel",
+    "list_agents",
+    "list_jobs",
+    "list_reviews",
+    "pause",
+    "reject",
+    "resume",
+    "retire",
+    "retry",
+    "show",
+    "show_review",
+]

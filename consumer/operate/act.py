@@ -1,0 +1,120 @@
+"""One act of a person: a transaction on one run, with its audit row, repeated when Postgres picks it as a victim."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from consumer import db
+from consumer.errors import OperatorError, TransactionConflict
+from consumer.records import encode
+from consumer.records.jobs import storable
+
+SQL: Final = db.queries("operate")
+# A conflict means that two sessions met on the same rows; each repeat lets the other one end first.
+_TRIES: Final = 5
+
+Row = Mapping[str, Any]
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """Who acts, and the reason they give; both stand in the audit row."""
+
+    actor: str
+    reason: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.actor.strip():
+            raise OperatorError("say who you are: --by NAME")
+
+    @property
+    def name(self) -> str:
+        """The actor as it is stored."""
+        return storable(self.actor.strip())
+
+    @property
+    def why(self) -> str | None:
+        """The reason as it is stored."""
+        return None if self.reason is None else storable(self.reason)
+
+
+def one(session: db.SyncSession, query: str, parameters: Any) -> Row | None:
+    """The first row of a named query."""
+    with db.translated():
+        return session.execute(SQL[query], parameters).fetchone()
+
+
+def every(session: db.SyncSession, query: str, parameters: Any) -> list[Row]:
+    """All rows of a named query."""
+    with db.translated():
+        return list(session.execute(SQL[query], parameters))
+
+
+def send(session: db.SyncSession, query: str, parameters: Any = None) -> None:
+    """A named query whose rows do not matter."""
+    with db.translated():
+        session.execute(SQL[query], parameters)
+
+
+def in_transaction(session: db.SyncSession, work: Callable[[], _T]) -> _T:
+    """`work` in a transaction, repeated while Postgres refuses it as a victim.
+
+    Raises:
+        TransactionConflict: when it is still a victim after several tries.
+    """
+    for _ in range(_TRIES - 1):
+        try:
+            with db.transaction(session):
+                return work()
+        except TransactionConflict:
+            continue
+    with db.transaction(session):
+        return work()
+
+
+def held_job(session: db.SyncSession, job_id: int) -> Row:
+    """The run, locked until the transaction ends.
+
+    Raises:
+        OperatorError: when there is none of this ID.
+    """
+    row = one(session, "lock_job", (job_id,))
+    if row is None:
+        raise OperatorError(f"there is no job {job_id}")
+    return row
+
+
+def move(
+    session: db.SyncSession,
+    job_id: int,
+    status: str,
+    *,
+    code: str | None = None,
+    error: str | None = None,
+    delay: float | None = 0.0,
+    attempts: int = 0,
+) -> None:
+    """Move a held run through settle; `delay` in seconds from now, `attempts` is added to its count.
+
+    Raises:
+        OperatorError: when the state machine forbids it.
+    """
+    parameters = {"id": job_id, "status": status, "code": code, "error": error, "delay": delay, "attempts": attempts}
+    if one(session, "settle", parameters) is None:
+        raise OperatorError(f"job {job_id} may not become {status} from where it is")
+    send(session, "hint")
+
+
+def close_reviews(session: db.SyncSession, job_ids: list[int], act: Act) -> None:
+    """Close the open reviews of runs that ended without a decision."""
+    send(session, "close_reviews", {"ids": job_ids, "actor": act.name, "reason": act.why})
+
+
+def audit(session: db.SyncSession, act: Act, action: str, subject: str, **detail: Any) -> None:
+    """The audit row of this act."""
+    if act.why is not None:
+        detail["reason"] = act.why
+    send(session, "audit", {"actor": act.name, "action": action, "subject": subject, "detail": encode(detail)})

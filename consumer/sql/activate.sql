@@ -1,0 +1,44 @@
+-- name: lock_against_admission
+-- Waits until no admission is under way, and lets none begin: what is admitted after this knows the new agent.
+SELECT pg_advisory_xact_lock(hashtext('rowcall.roster'));
+
+-- name: share_with_admission
+-- Taken first in each admission. Many share it; an activation excludes them all. The stamp changes with each change of
+-- an agent's row, so an admission that was prepared with another roster is seen.
+SELECT pg_advisory_xact_lock_shared(hashtext('rowcall.roster')),
+    (SELECT coalesce(sum(generation), 0) || ':' || count(*) FROM rowcall.agents) AS stamp;
+
+-- name: stamp
+SELECT coalesce(sum(generation), 0) || ':' || count(*) AS stamp FROM rowcall.agents;
+
+-- name: put_agent
+-- Writes an agent's row, or raises its version; never lowers it. The state is the operator's and is kept. Returns the
+-- row as it was before, where there was one.
+WITH old AS (SELECT name, version, topics, state FROM rowcall.agents WHERE name = %(name)s FOR UPDATE),
+put AS (
+    INSERT INTO rowcall.agents AS a (name, version, topics) VALUES (%(name)s, %(version)s, %(topics)s)
+    ON CONFLICT (name) DO UPDATE SET version = excluded.version, topics = excluded.topics,
+        generation = a.generation + 1, updated_at = rowcall.now()
+        WHERE a.version < excluded.version OR (a.version = excluded.version AND a.topics <> excluded.topics)
+    RETURNING a.version
+)
+SELECT (SELECT version FROM put) AS written, o.version AS old_version, o.topics AS old_topics, o.state AS old_state
+FROM (SELECT) AS one LEFT JOIN old o ON true;
+
+-- name: put_start
+-- Fixes where an agent starts in a partition, once. Not below what has been admitted already: an event that passed by
+-- before the agent was there is not one of its own.
+INSERT INTO rowcall.agent_starts (agent, cluster_id, topic_id, partition, topic, start_offset)
+SELECT %(agent)s, %(cluster)s, %(topic_id)s, %(partition)s, %(topic)s,
+    greatest(%(start)s, coalesce((SELECT p.next_offset FROM rowcall.positions p WHERE p.cluster_id = %(cluster)s
+        AND p.topic_id = %(topic_id)s AND p.partition = %(partition)s), 0))
+ON CONFLICT (agent, cluster_id, topic_id, partition) DO NOTHING;
+
+-- name: roster
+-- Every agent there is.
+SELECT name, version, topics, state, generation FROM rowcall.agents ORDER BY name;
+
+-- name: starts
+-- Where agents start in the partitions of these topics.
+SELECT agent, topic_id, partition, start_offset FROM rowcall.agent_starts
+WHERE cluster_id = %(cluster)s AND topic_id = ANY (%(topic_ids)s);
