@@ -132,7 +132,7 @@ def _put_starts(
 
 
 def roster(session: db.SyncSession) -> Roster:
-    """The agents in the database, with the stamp that `share_with_admission` returns for the same state."""
+    """The agents in the database, with the stamp that admission compares."""
     with db.transaction(session):
         stamp = session.execute(_SQL["stamp"]).fetchone()
         rows = session.execute(_SQL["roster"]).fetchall()
@@ -140,12 +140,6 @@ def roster(session: db.SyncSession) -> Roster:
         tuple(RosterRow(row["name"], row["version"], tuple(row["topics"]), row["state"]) for row in rows),
         "" if stamp is None else stamp["stamp"],
     )
-
-
-def share_with_admission(session: db.SyncSession) -> str:
-    """Keep activations out until the end of the caller's transaction; the roster's stamp now."""
-    row = session.execute(_SQL["share_with_admission"]).fetchone()
-    return "" if row is None else str(row["stamp"])
 
 
 def starts(session: db.SyncSession, cluster: str, topic_ids: Iterable[str]) -> dict[PartitionId, dict[str, int]]:

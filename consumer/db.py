@@ -294,4 +294,3 @@ def _where(url: str | None) -> str:
         return ""
     parts = urlsplit(url)
     return f" at {parts.hostname}:{parts.port or 5432}{parts.path}"
-

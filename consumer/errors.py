@@ -1,25 +1,25 @@
 """The one tree of errors. Each class is a decision its catcher takes; nothing else is encoded in the type.
 
-    RowcallError
-    ├── ConfigurationError      an operator must change something: say what, stop with exit code 78
-    ├── Outage                  a dependency is away: pause, back off, try again, lose nothing
-    ├── TransactionConflict     deadlock or serialization failure: run the same transaction again
-    ├── DataRefused             the database refuses this very row (SQLSTATE 22, 23, 54): isolate it, go on
-    ├── Poison                  this message can never be handled: dead-letter it, move on
-    ├── LeaseLost               another owner has the run: stop, roll back, write nothing
-    ├── StaleRow                a row the agent read has changed before its write: apply `on_stale`
-    ├── RunCancelled            the run was cancelled while it ran: stop, write nothing
-    ├── DeadlineExceeded        the run's hard deadline is over: stop it, retry or fail by its attempts
-    ├── AgentError              the agent's code broke a rule of the door: fail the run, no retry
-    ├── OperatorError           a person asked for something that cannot be done: show the reason, exit 1
-    ├── Verdict                 raised by an agent to decide its own run
-    │   ├── RetryLater          run again after a delay
-    │   └── GiveUp              do not run again
-    └── ModelError              a model call did not give a usable answer
-        ├── ModelRetryable      the same call may succeed later
-        ├── ModelInvalid        an answer came and breaks schema or rules: re-ask, then a person
-        ├── ModelFatal          the same call will fail again: fail the run
-        └── ModelUnavailable    no call of this agent can succeed until an operator acts: pause the agent
+RowcallError
+├── ConfigurationError      an operator must change something: say what, stop with exit code 78
+├── Outage                  a dependency is away: pause, back off, try again, lose nothing
+├── TransactionConflict     deadlock or serialization failure: run the same transaction again
+├── DataRefused             the database refuses this very row (SQLSTATE 22, 23, 54): isolate it, go on
+├── Poison                  this message can never be handled: dead-letter it, move on
+├── LeaseLost               another owner has the run: stop, roll back, write nothing
+├── StaleRow                a row the agent read has changed before its write: apply `on_stale`
+├── RunCancelled            the run was cancelled while it ran: stop, write nothing
+├── DeadlineExceeded        the run's hard deadline is over: stop it, retry or fail by its attempts
+├── AgentError              the agent's code broke a rule of the door: fail the run, no retry
+├── OperatorError           a person asked for something that cannot be done: show the reason, exit 1
+├── Verdict                 raised by an agent to decide its own run
+│   ├── RetryLater          run again after a delay
+│   └── GiveUp              do not run again
+└── ModelError              a model call did not give a usable answer
+    ├── ModelRetryable      the same call may succeed later
+    ├── ModelInvalid        an answer came and breaks schema or rules: re-ask, then a person
+    ├── ModelFatal          the same call will fail again: fail the run
+    └── ModelUnavailable    no call of this agent can succeed until an operator acts: pause the agent
 """
 
 from __future__ import annotations

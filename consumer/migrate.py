@@ -78,8 +78,9 @@ def check(session: db.SyncSession) -> None:
         applied = _check(known, session)
     missing = [migration.version for migration in known if migration.version not in applied]
     if missing:
-        raise ConfigurationError(f"the database is at schema {max(applied, default=0)}, this code needs "
-                                 f"{missing[-1]}. Run `rowcall migrate`")
+        raise ConfigurationError(
+            f"the database is at schema {max(applied, default=0)}, this code needs {missing[-1]}. Run `rowcall migrate`"
+        )
 
 
 def _check(known: list[Migration], session: db.SyncSession) -> set[int]:

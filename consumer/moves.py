@@ -33,7 +33,9 @@ class Settlement:
     version: int = 0
 
 
-def settlement(job: ClaimedJob, verdict: Succeeded | Retry | Failed | Released, *, version: int, step: int) -> Settlement:
+def settlement(
+    job: ClaimedJob, verdict: Succeeded | Retry | Failed | Released, *, version: int, step: int
+) -> Settlement:
     """The move that a verdict asks for."""
     match verdict:
         case Succeeded(answer):
@@ -80,9 +82,7 @@ async def settle_group(session: db.Session, moves: Sequence[Settlement]) -> list
     """`settle`, with the write_result checkpoints of the runs that succeeded, in one transaction."""
     async with db.async_transaction(session):
         moved = await settle(session, moves)
-        written = [
-            move for move, done in zip(moves, moved, strict=True) if done and move.step_number is not None
-        ]
+        written = [move for move, done in zip(moves, moved, strict=True) if done and move.step_number is not None]
         if written:
             await session.execute(
                 _SQL["write_steps"],

@@ -11,13 +11,13 @@ import logging
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from urllib.parse import quote
 
 import orjson
 
 from consumer.errors import ConfigurationError, Outage, Poison
-from consumer.http import Response, open_sync, without_secrets
+from consumer.http import Response, SyncHttp, open_sync, without_secrets
 
 API: Final = "/apis/ccompat/v7"
 CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
@@ -35,15 +35,6 @@ _PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "doub
 _log = logging.getLogger(__name__)
 
 
-class Sender(Protocol):
-    """The part of `consumer.http.SyncHttp` that is used."""
-
-    def request(
-        self, method: str, url: str, *, content: bytes | None = None, headers: Mapping[str, str] | None = None
-    ) -> Response:
-        """Send one request; raises Outage when no answer comes."""
-
-
 class SchemaRegistry:
     """A registry's schemas; one object for all threads of a process.
 
@@ -54,7 +45,7 @@ class SchemaRegistry:
     """
 
     def __init__(
-        self, url: str, http: Sender | None = None, *, unknown_pause_seconds: float = UNKNOWN_PAUSE_SECONDS
+        self, url: str, http: SyncHttp | None = None, *, unknown_pause_seconds: float = UNKNOWN_PAUSE_SECONDS
     ) -> None:
         self._base = url.rstrip("/") + API
         self._shown = without_secrets(self._base)
@@ -169,14 +160,17 @@ class SchemaRegistry:
         if body is not None:
             headers["content-type"] = CONTENT_TYPE
         answer = self._http.request(method, self._base + path, content=body, headers=headers)
-        # 401 and 403 too: no message is to blame for them, and an operator can cure them.
-        if answer.status in (401, 403, 408, 429) or answer.status >= 500:
-            raise Outage(
-                f"the schema registry at {self._shown} answered {answer.status}: {_message(answer)}",
-                dependency="registry",
-                code=f"registry_{answer.status}",
-            )
+        if (outage := outage_of(answer, self._shown)) is not None:
+            raise outage
         return answer
+
+
+def outage_of(answer: Response, shown: str) -> Outage | None:
+    """The outage an answer stands for, if it does: 401 and 403 too, for no message is to blame for them."""
+    if answer.status not in (401, 403, 408, 429) and answer.status < 500:
+        return None
+    message = f"the schema registry at {shown} answered {answer.status}: {_message(answer)}"
+    return Outage(message, dependency="registry", code=f"registry_{answer.status}")
 
 
 def in_place(schema: Any, definitions: Mapping[str, Any]) -> Any:

@@ -43,9 +43,7 @@ class Settings(BaseModel):
         alias="SCHEMA_REGISTRY_URL",
         description="Apicurio Registry, without a path",
     )
-    connect_url: str = Field(
-        "http://127.0.0.1:8083", alias="CONNECT_URL", description="Kafka Connect's REST API"
-    )
+    connect_url: str = Field("http://127.0.0.1:8083", alias="CONNECT_URL", description="Kafka Connect's REST API")
 
     model_base_url: str = Field(
         "http://127.0.0.1:8080/v1",
@@ -127,13 +125,15 @@ class Settings(BaseModel):
     retry_base_seconds: float = Field(
         2.0, gt=0, alias="ROWCALL_RETRY_BASE_SECONDS", description="first retry delay; doubles with each attempt"
     )
-    retry_cap_seconds: float = Field(
-        300.0, gt=0, alias="ROWCALL_RETRY_CAP_SECONDS", description="longest retry delay"
-    )
+    retry_cap_seconds: float = Field(300.0, gt=0, alias="ROWCALL_RETRY_CAP_SECONDS", description="longest retry delay")
 
     health_host: str = Field("127.0.0.1", alias="ROWCALL_HEALTH_HOST", description="address of /healthz, /metrics")
     health_port: int = Field(
-        9100, ge=0, le=65535, alias="ROWCALL_HEALTH_PORT", description="port of /healthz, /readyz, /metrics; 0 picks one"
+        9100,
+        ge=0,
+        le=65535,
+        alias="ROWCALL_HEALTH_PORT",
+        description="port of /healthz, /readyz, /metrics; 0 picks one",
     )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         "INFO", alias="ROWCALL_LOG_LEVEL", description="least severe level that is logged"
@@ -171,9 +171,7 @@ class Settings(BaseModel):
 
     def shown(self) -> dict[str, str]:
         """Environment name → value in force, secrets masked, in the order of the class."""
-        return {
-            str(field.alias): _masked(getattr(self, name)) for name, field in type(self).model_fields.items()
-        }
+        return {str(field.alias): _masked(getattr(self, name)) for name, field in type(self).model_fields.items()}
 
 
 def _masked(value: object) -> str:

@@ -151,16 +151,15 @@ SOURCE: Final[Schema] = {
         {
             "name": "snapshot",
             "type": [
+                "null",
                 {
                     "type": "string",
                     "connect.version": 1,
                     "connect.parameters": {"allowed": "true,first,first_in_data_collection,last,false,incremental"},
-                    "connect.default": "false",
                     "connect.name": "io.debezium.data.Enum",
                 },
-                "null",
             ],
-            "default": "false",
+            "default": None,
         },
         {"name": "db", "type": "string"},
         {"name": "sequence", "type": ["null", "string"], "default": None},
@@ -279,7 +278,7 @@ def _source(table: Table) -> dict[str, Any]:
         "connector": "postgresql",
         "name": table.prefix,
         "ts_ms": 1_760_000_000_000,
-        "snapshot": "false",
+        "snapshot": None,
         "db": "shop",
         "sequence": '["26720000","26720104"]',
         "ts_us": 1_760_000_000_000_123,

@@ -189,7 +189,7 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._buffer += data
         while (call := self._take()) is not None:
-            if call.path.endswith("/chat/completions"):
+            if call.path.partition("?")[0].endswith("/chat/completions"):
                 self._serve(*self._script.answer(call))
             else:
                 self._control(call)

@@ -8,14 +8,14 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from urllib.parse import quote
 
 import orjson
 
 from consumer.connect.config import Config, Mask
 from consumer.errors import ConfigurationError, OperatorError, Outage
-from consumer.http import Response, open_sync, without_secrets
+from consumer.http import Response, SyncHttp, open_sync, without_secrets
 
 REBALANCE_TRIES: Final = 40
 REBALANCE_PAUSE_SECONDS: Final = 0.5
@@ -23,15 +23,6 @@ REBALANCE_PAUSE_SECONDS: Final = 0.5
 READ_SECONDS: Final = 60.0
 FAILED: Final = "FAILED"
 TRACE_CHARACTERS: Final = 2000
-
-
-class Sender(Protocol):
-    """The part of `consumer.http.SyncHttp` that is used."""
-
-    def request(
-        self, method: str, url: str, *, content: bytes | None = None, headers: Mapping[str, str] | None = None
-    ) -> Response:
-        """Send one request; raises Outage when no answer comes."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +67,7 @@ class ConnectorStatus:
 class ConnectClient:
     """Connect's REST API at CONNECT_URL. Every method raises Outage(dependency="connect") when Connect is away."""
 
-    def __init__(self, url: str, http: Sender | None = None) -> None:
+    def __init__(self, url: str, http: SyncHttp | None = None) -> None:
         self._base = url.rstrip("/")
         self._shown = without_secrets(self._base)
         self._http = open_sync("connect", connect_seconds=5.0, read_seconds=READ_SECONDS) if http is None else http
@@ -172,15 +163,9 @@ class ConnectClient:
                 break
             time.sleep(REBALANCE_PAUSE_SECONDS)
             answer = self._http.request(method, self._base + path, content=body, headers=headers)
-        if answer.status in (401, 403, 408, 409, 429, 502, 503, 504):
-            raise self._away(answer)
-        if answer.status >= 500 and not _is_about_config(answer):
-            raise self._away(answer)
+        if (outage := outage_of(answer, self._shown)) is not None:
+            raise outage
         return answer
-
-    def _away(self, answer: Response) -> Outage:
-        message = f"Connect at {self._shown} answered {answer.status}: {_message(answer)}"
-        return Outage(message, dependency="connect", code=f"connect_{answer.status}")
 
     def _body(self, answer: Response) -> Any:
         try:
@@ -199,9 +184,15 @@ def _path(name: str) -> str:
     return f"/connectors/{quote(name, safe='')}"
 
 
-def _is_about_config(answer: Response) -> bool:
-    # Connect answers 500 for a connector class it does not have; nothing is away then.
-    return "Failed to find any class" in _message(answer)
+def outage_of(answer: Response, shown: str) -> Outage | None:
+    """The outage an answer stands for, if it does; a class that Connect does not have is a 500 and none."""
+    message = _message(answer)
+    if answer.status < 500 and answer.status not in (401, 403, 408, 409, 429):
+        return None
+    if answer.status == 500 and "Failed to find any class" in message:
+        return None
+    text = f"Connect at {shown} answered {answer.status}: {message}"
+    return Outage(text, dependency="connect", code=f"connect_{answer.status}")
 
 
 def _message(answer: Response) -> str:

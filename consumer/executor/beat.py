@@ -26,9 +26,7 @@ class Beat:
         lost: called from this thread with (run, epoch) for each run that is not ours any more.
     """
 
-    def __init__(
-        self, url: str, *, seconds: float, lease_seconds: float, lost: Callable[[int, int], None]
-    ) -> None:
+    def __init__(self, url: str, *, seconds: float, lease_seconds: float, lost: Callable[[int, int], None]) -> None:
         self._url = url
         self._seconds = seconds
         self._lease_seconds = lease_seconds
@@ -100,9 +98,7 @@ class Beat:
         """Runs whose lease must be over by now: another worker may already have them."""
         with self._lock:
             lost = [
-                (job_id, epoch)
-                for job_id, (epoch, renewed) in self._held.items()
-                if at - renewed > self._lease_seconds
+                (job_id, epoch) for job_id, (epoch, renewed) in self._held.items() if at - renewed > self._lease_seconds
             ]
             for job_id, _ in lost:
                 del self._held[job_id]

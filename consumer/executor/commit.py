@@ -106,9 +106,7 @@ class GroupCommit(Generic[Item, Result]):
             except Outage as error:
                 if clock() + delay > give_up:
                     raise
-                _log.warning(
-                    "%s waits for the database: %s", self._name, error, extra={"action": "database_outage"}
-                )
+                _log.warning("%s waits for the database: %s", self._name, error, extra={"action": "database_outage"})
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, 2.0)
 

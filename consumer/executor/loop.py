@@ -17,11 +17,12 @@ from consumer.executor.beat import Beat
 from consumer.executor.commit import GroupCommit
 from consumer.executor.context import PoolReader, Services
 from consumer.executor.run import Performed, RetryPolicy, labels, perform
-from consumer.executor.send import send
 from consumer.executor.settlement import Settler, log_verdict
 from consumer.executor.wake import Wake
 from consumer.llm import ModelClient
+from consumer.outbox import Outbox
 from consumer.records.jobs import ClaimedJob, Lost, Released, Retry, Verdict
+from consumer.schema_registry import SchemaRegistry
 from consumer.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -67,7 +68,7 @@ class Executor:
             settings.database_url.get_secret_value(),
             seconds=settings.beat_seconds,
             lease_seconds=settings.lease_seconds,
-            lost=lambda job_id, epoch: self._loop.call_soon_threadsafe(self._lose, job_id, epoch) and None,
+            lost=self._lost_in_thread,
         )
         self._reclaim_at = 0.0
         self.last_look = time.monotonic()
@@ -176,6 +177,9 @@ class Executor:
             async with self._pool.connection() as session:
                 await claim.pause_agent(session, agent, reason, _PAUSE_SECONDS)
 
+    def _lost_in_thread(self, job_id: int, epoch: int) -> None:
+        self._loop.call_soon_threadsafe(self._lose, job_id, epoch)
+
     def _lose(self, job_id: int, epoch: int) -> None:
         """Another owner has the run: stop working on it."""
         active = self._active.get(job_id)
@@ -227,7 +231,7 @@ async def run_executor(settings: Settings, agents: Sequence[Agent], stop: asynci
         settler = Settler(
             pool=pool,
             group=GroupCommit(pool, moves.settle_group, name="outcomes", patience=patience),
-            send=send,
+            send=Outbox(SchemaRegistry(settings.schema_registry_url), namespace=f"{system}:{settings.epoch}").send,
             policy=RetryPolicy(settings.retry_base_seconds, settings.retry_cap_seconds),
             system=system,
             patience=patience,

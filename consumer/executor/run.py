@@ -1,4 +1,4 @@
-"""One run, from its claim to a verdict. Every exception becomes a verdict here; this is the one place where that is so."""
+"""One run, from its claim to a verdict. Every exception becomes a verdict here, and only here."""
 
 from __future__ import annotations
 

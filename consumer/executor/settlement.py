@@ -58,9 +58,7 @@ class Settler:
     ) -> Verdict:
         result = outcome.Outcome(job, agent, message, verdict.answer, passed + 1, started_at)
         try:
-            await self._patiently(
-                job, lambda session: outcome.write(session, result, self.send, system=self.system)
-            )
+            await self._patiently(job, lambda session: outcome.write(session, result, self.send, system=self.system))
         except LeaseLost as error:
             return Lost(str(error))
         except StaleRow as error:

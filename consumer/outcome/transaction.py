@@ -16,7 +16,10 @@ from consumer.records import UNCHANGED, Change
 
 # What would end, split or hide the outcome transaction; the first word after comments and white space.
 _CONTROL: Final = frozenset(
-    "ABORT BEGIN COMMIT END PREPARE RELEASE ROLLBACK SAVEPOINT START SET RESET DISCARD LISTEN NOTIFY UNLISTEN".split()
+    {
+        *("ABORT", "BEGIN", "COMMIT", "END", "PREPARE", "RELEASE", "ROLLBACK", "SAVEPOINT", "START"),
+        *("SET", "RESET", "DISCARD", "LISTEN", "NOTIFY", "UNLISTEN"),
+    }
 )
 _LEADING: Final = re.compile(r"(?:\s+|--[^\n]*(?:\n|$)|/\*.*?\*/|\()*", re.DOTALL)
 
@@ -26,7 +29,7 @@ class Emission:
     """A record the agent sends; it becomes an outbox row in the same transaction."""
 
     topic: str
-    key: str
+    key: str | None
     record: BaseModel | Mapping[str, Any]
     event_type: str
 
@@ -64,7 +67,7 @@ class OutcomeTransaction:
 
     def emit(self, topic: str, *, key: object, record: BaseModel | Mapping[str, Any], event_type: str = "") -> None:
         """Send `record` through the outbox; see the door."""
-        self.emissions.append(Emission(topic, str(key), record, event_type))
+        self.emissions.append(Emission(topic, None if key is None else str(key), record, event_type))
 
 
 def refuse_control(statement: str) -> None:

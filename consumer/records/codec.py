@@ -61,7 +61,7 @@ def _plain(value: Any) -> Any:
 
 
 def _is_storable(text: str) -> bool:
-    return text.isascii() and "\x00" not in text or ("\x00" not in text and not _has_surrogate(text))
+    return (text.isascii() and "\x00" not in text) or ("\x00" not in text and not _has_surrogate(text))
 
 
 def _has_surrogate(text: str) -> bool:

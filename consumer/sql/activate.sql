@@ -2,13 +2,8 @@
 -- Waits until no admission is under way, and lets none begin: what is admitted after this knows the new agent.
 SELECT pg_advisory_xact_lock(hashtext('rowcall.roster'));
 
--- name: share_with_admission
--- Taken first in each admission. Many share it; an activation excludes them all. The stamp changes with each change of
--- an agent's row, so an admission that was prepared with another roster is seen.
-SELECT pg_advisory_xact_lock_shared(hashtext('rowcall.roster')),
-    (SELECT coalesce(sum(generation), 0) || ':' || count(*) FROM rowcall.agents) AS stamp;
-
 -- name: stamp
+-- Changes with each change of an agent's row; admission compares it (dedup.sql, share_with_activation).
 SELECT coalesce(sum(generation), 0) || ':' || count(*) AS stamp FROM rowcall.agents;
 
 -- name: put_agent

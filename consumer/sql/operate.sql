@@ -180,7 +180,7 @@ WITH live AS (
     SELECT array_agg(id) AS ids, count(*)::integer AS n FROM (
         SELECT id FROM rowcall.agent_jobs WHERE job_type = %(agent)s
         AND status IN ('PENDING', 'RUNNING', 'WAITING_RETRY', 'WAITING_REVIEW', 'WAITING_EVENT', 'PARKED')
-        ORDER BY id LIMIT 1000) some
+        ORDER BY id LIMIT 1000) AS batch
 )
 SELECT moved AS id FROM live, rowcall.settle(ids, array_fill(NULL::bigint, ARRAY[n]),
     array_fill('CANCELLED'::text, ARRAY[n]), array_fill(NULL::text, ARRAY[n]),

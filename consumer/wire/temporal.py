@@ -19,9 +19,11 @@ _DAY_US: Final = 86_400_000_000
 _CYCLE_DAYS: Final = 146_097
 _CYCLE_YEARS: Final = 400
 
-# Debezium's PostgresValueConverter: the driver's infinite dates, cut to an int of days.
-_INFINITE_DAYS: Final = {-2147472693: Infinity.POSITIVE, -2147472692: Infinity.NEGATIVE}
-# Postgres' infinite timestamps as the JDBC driver gives them, in each unit Debezium sends.
+# The driver's infinite dates after Debezium has cut them to an int of days, in UTC (seen with 3.6.1). Connect must run
+# in UTC: the cut depends on its zone.
+_INFINITE_DAYS: Final = {-2147472692: Infinity.POSITIVE, -2147472691: Infinity.NEGATIVE}
+# Postgres' infinite timestamps as the JDBC driver gives them, in each unit Debezium sends (seen with 3.6.1). Debezium
+# itself cuts finite timestamps beyond the year 294247 to the largest int64.
 _INFINITE_US: Final = {9223372036825200000: Infinity.POSITIVE, -9223372036832400000: Infinity.NEGATIVE}
 _INFINITE_MS: Final = {9223372036825200: Infinity.POSITIVE, -9223372036832400: Infinity.NEGATIVE}
 _INFINITE_NS: Final = {2**63 - 1: Infinity.POSITIVE, -(2**63): Infinity.NEGATIVE}

@@ -50,9 +50,7 @@ async def take(session: db.Session, limit: int = 100, agents: tuple[str, ...] = 
     return await claim.claim(session, LEASE, agents, limit)
 
 
-async def end(
-    session: db.Session, job: ClaimedJob, status: str = "SUCCEEDED", *, delay: float | None = None
-) -> bool:
+async def end(session: db.Session, job: ClaimedJob, status: str = "SUCCEEDED", *, delay: float | None = None) -> bool:
     failed = None if status == "SUCCEEDED" else "test"
     move = moves.Settlement(job.id, job.epoch, status, code=failed, error=failed, delay=delay)
     return (await moves.settle(session, [move]))[0]
@@ -175,7 +173,9 @@ async def test_an_expired_lease_at_the_attempt_limit_fails_with_a_summary(sessio
     assert "attempt 1 of 1" in row["last_error"]
 
 
-async def test_beats_renew_a_lease_but_never_past_the_deadline(session: db.Session, database: str, clock: Clock) -> None:
+async def test_beats_renew_a_lease_but_never_past_the_deadline(
+    session: db.Session, database: str, clock: Clock
+) -> None:
     await add(session, 7)
     (job,) = await take(session)
     beating = db.connect(database, name="beat")
