@@ -219,18 +219,7 @@ class Consumer:
             error = message.error()
             if error is None:
                 self._seen_broker = True
-                kind, moment = message.timestamp()
-                records.append(
-                    Record(
-                        message.topic(),
-                        message.partition(),
-                        message.offset(),
-                        message.key(),
-                        message.value(),
-                        message.headers(),
-                        moment if kind else None,
-                    )
-                )
+                records.append(_record(message))
             elif error.code() in _OFFSET_GONE:
                 gone.append(Place(message.topic(), message.partition()))
             else:
@@ -386,8 +375,51 @@ class Brokers:
             self._last_error = error
 
 
+def _record(message: Any) -> Record:
+    kind, moment = message.timestamp()
+    return Record(
+        message.topic(),
+        message.partition(),
+        message.offset(),
+        message.key(),
+        message.value(),
+        message.headers(),
+        moment if kind else None,
+    )
+
+
 def _client(values: dict[str, Any]) -> LibrdkafkaConsumer:
     try:
         return LibrdkafkaConsumer(values)
     except (KafkaException, ValueError) as error:
         raise ConfigurationError(f"KAFKA_OPTIONS cannot be used: {error}") from error
+
+
+def read_topic(settings: Settings, topic: str) -> list[Record]:
+    """Everything that stands on a topic now, read outside any group; for checks, not for work.
+
+    Raises:
+        Outage: the brokers do not answer.
+    """
+    brokers = Brokers(settings)
+    found = brokers.topics([topic]).get(topic)
+    if found is None:
+        return []
+    bounds = brokers.bounds(Place(topic, partition) for partition in found.partitions)
+    wanted = {place: ends for place, ends in bounds.items() if ends[1] > ends[0]}
+    client = _client({"group.id": f"{settings.kafka_group}-reader", "enable.auto.commit": False, **options(settings)})
+    records: list[Record] = []
+    try:
+        client.assign([TopicPartition(place.topic, place.partition, ends[0]) for place, ends in wanted.items()])
+        while wanted:
+            for message in client.consume(1000, 1.0):
+                if message.error() is not None:
+                    raise Outage(f"{topic} cannot be read: {message.error()}", dependency="broker")
+                record = _record(message)
+                records.append(record)
+                place = Place(record.topic, record.partition)
+                if place in wanted and record.offset >= wanted[place][1] - 1:
+                    del wanted[place]
+    finally:
+        client.close()
+    return records

@@ -220,7 +220,7 @@ def _fault(values: Mapping[str, Any], schema: AvroSchema, error: BaseException) 
 
 def _json(topic: str, record: BaseModel | Mapping[str, Any]) -> bytes:
     try:
-        # Decimals and times as text, bytes in base64; NaN as text too, where JSON's null would lose it.
+        # Decimals and times as text, bytes in URL-safe base64; NaN as text too, where JSON's null would lose it.
         return to_json(record, bytes_mode="base64", inf_nan_mode="strings")
     except (PydanticSerializationError, ValueError) as error:
         raise AgentError(f"a record for {topic} cannot be written as JSON: {error}") from error

@@ -144,13 +144,10 @@ class SchemaRegistry:
         known = self._ask("POST", path, body)
         if known.ok:
             return _id(known, self._shown)
-        # An unknown subject is no error here: then there is nothing to be compatible with.
-        check = self._ask("POST", f"/compatibility{path}/versions/latest?verbose=true", body)
-        if check.ok and _object(check, self._shown).get("is_compatible") is False:
-            raise _refused(subject, "; ".join(map(str, check.json().get("messages") or [])) or "not compatible")
         answer = self._ask("POST", f"{path}/versions", body)
         if not answer.ok:
             raise _refused(subject, _message(answer))
+        # Before the first version there is no subject to give a rule; later versions are checked against it.
         self._ask("PUT", f"/config/{quote(subject, safe='')}", orjson.dumps({"compatibility": COMPATIBILITY}))
         _log.info("schema registered", extra={"action": "schema_registered", "subject": subject})
         return _id(answer, self._shown)

@@ -107,7 +107,10 @@ class Cache:
     def _unpack(self, wanted: lock.ArtifactSet, folder: Path) -> None:
         archive = self._fetch(wanted.artifacts[0], with_bar=True)
         with tarfile.open(archive) as content:
-            content.extractall(folder, filter="data")
+            if hasattr(tarfile, "data_filter"):
+                content.extractall(folder, filter="data")
+            else:  # Python before 3.11.4; the archive is the one of the lock, so its names are known to be harmless
+                content.extractall(folder)
         # The archive is 159 MB and the unpacked folder is all that is needed.
         shutil.rmtree(archive.parent)
 

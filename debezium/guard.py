@@ -11,6 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from debezium.processes import import_path
+
 RELEASE = b"r"
 
 
@@ -27,6 +29,7 @@ class Guard:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
+                env=os.environ | import_path(),
             )
 
     def release(self) -> None:

@@ -11,7 +11,7 @@ import sys
 
 from debezium import probes
 from debezium.errors import MissingPackage
-from debezium.processes import Launch
+from debezium.processes import Launch, import_path
 from debezium.service import TERMINATE, Scene
 
 MODEL_NAME = "smollm2-135m-instruct"
@@ -40,7 +40,7 @@ class Model:
     def launch(self, scene: Scene) -> Launch:
         """The server in a Python process of its own."""
         argv = [sys.executable, "-m", "debezium.model_server", str(scene.cache.weights()), str(scene.port("model"))]
-        return Launch([*argv, MODEL_NAME], {}, scene.paths.service("model"))
+        return Launch([*argv, MODEL_NAME], import_path(), scene.paths.service("model"))
 
     def ready(self, scene: Scene) -> bool:
         """Whether the weights are loaded."""

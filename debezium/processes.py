@@ -135,6 +135,13 @@ def tail(log: Path, lines: int = 20) -> str:
         return "\n".join(file.read().decode(errors="replace").splitlines()[-lines:])
 
 
+def import_path() -> dict[str, str]:
+    """The variable that lets a Python process of ours import this package from any folder, installed or not."""
+    given = os.environ.get("PYTHONPATH")
+    ours = str(Path(__file__).parents[1])
+    return {"PYTHONPATH": f"{ours}{os.pathsep}{given}" if given else ours}
+
+
 def _inherited() -> dict[str, str]:
     # A service gets what a program needs to run, not the launcher's secrets or its database variables.
     names = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "VIRTUAL_ENV", "PYTHONPATH")

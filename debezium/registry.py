@@ -69,6 +69,10 @@ def environment(scene: Scene) -> dict[str, str]:
         "APICURIO_STORAGE_KIND": "sql",
         "APICURIO_STORAGE_SQL_KIND": "postgresql",
         "APICURIO_DATASOURCE_URL": f"jdbc:postgresql://{server}/{postgres.REGISTRY_DATABASE}",
+        # By default it opens twenty sessions at once and keeps them.
+        "APICURIO_DATASOURCE_JDBC_INITIAL_SIZE": "1",
+        "APICURIO_DATASOURCE_JDBC_MIN_SIZE": "1",
+        "APICURIO_DATASOURCE_JDBC_MAX_SIZE": "10",
         "APICURIO_DATASOURCE_USERNAME": str(database.get("user") or "postgres"),
         "APICURIO_DATASOURCE_PASSWORD": str(database.get("password") or ""),
     }

@@ -36,7 +36,7 @@ class StackSettings:
     """What may be set for a stack; the defaults fit a machine of two cores."""
 
     kafka_heap_mb: int = 512
-    connect_heap_mb: int = 768
+    connect_heap_mb: int = 512
     registry_heap_mb: int = 384
     partitions: int = 6
     ready_timeout_s: float = 120.0

@@ -244,6 +244,7 @@ def framed(schema_id: int, schema: Schema, datum: Any) -> bytes:
 def change(
     table: Table,
     op: str,
+    /,
     *,
     before: Mapping[str, Any] | None = None,
     after: Mapping[str, Any] | None = None,

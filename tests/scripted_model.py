@@ -22,7 +22,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -138,6 +138,7 @@ class Script:
 
     def __init__(self, rules: Sequence[tuple[str, Sequence[Reply]]], log: BinaryIO | None = None) -> None:
         self.calls: list[Call] = []
+        self.connections: set[_Connection] = set()
         self._log = log
         self.replace(rules)
 
@@ -164,9 +165,8 @@ class Script:
 class _Connection(asyncio.Protocol):
     """One connection: reads requests, answers each as scripted, one after the other."""
 
-    def __init__(self, script: Script, open_connections: set[_Connection]) -> None:
+    def __init__(self, script: Script) -> None:
         self._script = script
-        self._open = open_connections
         self._buffer = b""
         self._task: asyncio.Task[None] | None = None
         self._transport: asyncio.Transport | None = None
@@ -174,10 +174,10 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        self._open.add(self)
+        self._script.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._open.discard(self)
+        self._script.connections.discard(self)
         if self._task is not None:
             self._task.cancel()
 
@@ -269,6 +269,11 @@ class Endpoint:
         """The requests so far, oldest first."""
         return self.script.calls
 
+    @property
+    def connections(self) -> Collection[object]:
+        """The connections that are open now."""
+        return self.script.connections
+
 
 @contextmanager
 def serve(
@@ -308,13 +313,12 @@ def rules_of(document: Mapping[str, Any]) -> list[tuple[str, list[Reply]]]:
 
 
 async def _listen(script: Script, port: int, stop: asyncio.Event, ready: Callable[[int], None]) -> None:
-    connections: set[_Connection] = set()
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: _Connection(script, connections), "127.0.0.1", port, backlog=2048)
+    server = await loop.create_server(lambda: _Connection(script), "127.0.0.1", port, backlog=2048)
     ready(server.sockets[0].getsockname()[1])
     await stop.wait()
     server.close()
-    for connection in list(connections):
+    for connection in list(script.connections):
         connection.close()
     await server.wait_closed()
     await asyncio.sleep(0)

@@ -68,6 +68,7 @@ def _switch(
     session: db.SyncSession, agent: str, act: Act, action: str, *, allowed: tuple[str, ...], state: str
 ) -> None:
     def work() -> None:
+        send(session, "lock_against_admission")
         row = one(session, "lock_agent", (agent,))
         if row is None:
             known = ", ".join(item["name"] for item in list_agents(session)) or "none"

@@ -164,14 +164,18 @@ UPDATE rowcall.agent_jobs SET approved_answer = %(answer)s::json, approved_by = 
 SELECT name, version, topics, state, state_reason, paused_until, generation, activated_at, updated_at
 FROM rowcall.agents ORDER BY name;
 
+-- name: lock_against_admission
+-- Waits until no admission is under way, as activate.sql does: what is admitted after this knows the new state.
+SELECT pg_advisory_xact_lock(hashtext('rowcall.roster'));
+
 -- name: lock_agent
 -- Holds one agent for a person's move.
 SELECT name, state FROM rowcall.agents WHERE name = %s FOR UPDATE;
 
 -- name: set_agent_state
--- Pauses, resumes or retires an agent.
+-- Pauses, resumes or retires an agent; the generation tells every intake to read the roster again.
 UPDATE rowcall.agents SET state = %(state)s, state_reason = %(reason)s, paused_until = NULL, updated_at = rowcall.now(),
-    generation = generation + CASE WHEN %(state)s = 'RETIRED' THEN 1 ELSE 0 END
+    generation = generation + 1
 WHERE name = %(name)s;
 
 -- name: cancel_some

@@ -57,7 +57,7 @@ def not_framed(message: bytes) -> Poison:
     return Poison(f"{len(message)} bytes starting with {start} carry no schema ID", code="not_framed")
 
 
-def parse(schema: Mapping[str, Any] | list[Any] | str) -> Schema:
+def parse(schema: Any) -> Schema:
     """Parse a schema from the registry for reading raw values.
 
     Raises:

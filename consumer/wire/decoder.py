@@ -7,7 +7,7 @@ Nothing is written and nothing is fetched: schemas come from the function the de
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,8 +18,8 @@ from consumer.wire.avro import FAULTS, FRAME_BYTES, Schema, frame, parse
 from consumer.wire.changes import ChangePlan, is_envelope
 from consumer.wire.events import DatumPlan, Headers
 
-SchemaOf = Callable[[int], Mapping[str, Any]]
-"""Schema ID → Avro schema as JSON objects. May raise Poison (`unknown_schema`) or Outage."""
+SchemaOf = Callable[[int], Any]
+"""Schema ID → Avro schema, JSON read. May raise Poison (`unknown_schema`) or Outage."""
 
 HEARTBEAT_PREFIX: Final = "__debezium-heartbeat"
 _HEARTBEAT: Final = "io.debezium.connector.common.Heartbeat"

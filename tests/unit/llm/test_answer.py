@@ -48,7 +48,13 @@ LINES = st.recursive(
     max_leaves=4,
 )
 AROUND = st.sampled_from(
-    [("", ""), ("```json\n", "\n```"), ("Here it is:\n", "\nDone."), ("<think>{ or [?</think>\n", ""), ("\ufeff \n", " ")]
+    [
+        ("", ""),
+        ("```json\n", "\n```"),
+        ("Here it is:\n", "\nDone."),
+        ("<think>{ or [?</think>\n", ""),
+        ("\ufeff \n", " "),
+    ]
 )
 PIECES = st.sampled_from(['"', "{", "}", "[", "]", ",", ":", "\\", "1", "null", " ", "NaN", "\n", "/**/", '"a":1,'])
 
@@ -156,7 +162,9 @@ def test_strict_whatever_the_author_set(text: str, valid: bool) -> None:
     assert isinstance(read_answer(text, Typed), Valid) is valid
 
 
-@pytest.mark.parametrize("text", ['{"text":"' + '\\"' * 400_000, "{" + " " * 900_000, '"' + " " * 900_000 + INNER, "{" * 900_000])
+@pytest.mark.parametrize(
+    "text", ['{"text":"' + '\\"' * 400_000, "{" + " " * 900_000, '"' + " " * 900_000 + INNER, "{" * 900_000]
+)
 def test_a_hostile_answer_costs_no_more_than_its_length(text: str) -> None:
     began = time.perf_counter()
     assert isinstance(read_answer(text, Line), Invalid)

@@ -17,7 +17,7 @@ from consumer.errors import ConfigurationError, ModelInvalid, ModelRetryable
 from consumer.llm import CallStarted, ModelClient
 from consumer.llm.breaker import Breaker
 from consumer.llm.trace_text import MASK, TEXT_LIMIT
-from tests.scripted_model import Reply, serve
+from tests.scripted_model import Endpoint, Reply, serve
 from tests.unit.llm.asking import (
     GOOD,
     KEY,
@@ -36,6 +36,13 @@ from tests.unit.llm.asking import (
 )
 
 BAD = completion({"content": '{"priority": "urgent", "note": ""}'})
+
+
+async def received(endpoint: Endpoint, count: int) -> None:
+    for _ in range(500):
+        if len(endpoint.calls) < count:
+            await asyncio.sleep(0.01)
+    assert len(endpoint.calls) == count
 
 
 async def test_a_call_is_recorded_before_its_bytes_leave_and_completed_after() -> None:
@@ -73,8 +80,7 @@ async def test_a_cancelled_question_stays_sent() -> None:
     with serve(good(delay_seconds=30)) as endpoint:
         client, record = client_for(endpoint), Record()
         task = asyncio.create_task(client.ask(request_for(), on_send=record.on_send, on_done=record.on_done))
-        while not endpoint.calls:
-            await asyncio.sleep(0.01)
+        await received(endpoint, 1)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -206,8 +212,7 @@ async def test_a_cancelled_probe_lets_another_one_go() -> None:
         await put(client, request_for(), endpoint)
         await asyncio.sleep(0.06)
         task = asyncio.create_task(put(client, request_for(), endpoint))
-        while len(endpoint.calls) < 2:
-            await asyncio.sleep(0.01)
+        await received(endpoint, 2)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -67,7 +68,11 @@ def test_a_value_without_a_readable_form_is_the_agents_mistake() -> None:
         render({"x": object()})
 
 
-@given(st.recursive(st.text() | st.none() | st.integers(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
+@given(
+    st.recursive(
+        st.text() | st.none() | st.integers(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+    )
+)
 def test_data_stands_on_one_line_and_cannot_close_its_fence(value: Any) -> None:
     shown = render(value)
     assert len(shown.splitlines()) == 1 and "</data" not in shown
@@ -98,13 +103,13 @@ def test_any_key_fits_a_header(key: str) -> None:
 
 
 class Part(BaseModel):
-    title: str = Field("t", description="its title")
+    title: str = Field(default="t", description="its title")
     default: int | None = None
 
 
 class Whole(BaseModel):
     parts: list[Part]
-    first: Part = Field(Part(), description="the first")
+    first: Part = Field(default=Part(), description="the first")
 
 
 def test_the_schema_is_closed_and_requires_everything() -> None:
@@ -114,14 +119,14 @@ def test_the_schema_is_closed_and_requires_everything() -> None:
     assert part["additionalProperties"] is False and part["required"] == ["title", "default"]
     assert part["properties"]["title"] == {"type": "string", "description": "its title"}
     assert schema["properties"]["first"] == {"$ref": "#/$defs/Part"}
-    assert json.loads(bytes(response_format(Whole).contents))["json_schema"]["strict"] is True
+    assert json.loads(orjson.dumps(response_format(Whole)))["json_schema"]["strict"] is True
 
 
 def test_an_open_mapping_is_sent_without_strict() -> None:
     class Open(BaseModel):
         counts: dict[str, int]
 
-    assert json.loads(bytes(response_format(Open).contents))["json_schema"]["strict"] is False
+    assert json.loads(orjson.dumps(response_format(Open)))["json_schema"]["strict"] is False
 
 
 def test_the_schemas_name_fits_the_protocol() -> None:

@@ -1,0 +1,173 @@
+"""The composition of one process, and how it ends.
+
+Settings → telemetry → agents → health server → database and schema → the loops. Promises: what an operator must mend
+ends the process before any loop starts; a dependency that is away is waited for, with a growing pause and a log line;
+a part that dies takes the whole process down (exit code 1), for half a worker looks healthy and is not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Final, TypeVar
+
+import uvloop
+
+from consumer import activate, db, migrate, telemetry
+from consumer.agents import registry
+from consumer.agents.door import Agent
+from consumer.app.stop import Stop
+from consumer.app.watch import LoopWatch, watch_database
+from consumer.errors import ConfigurationError, Outage, TransactionConflict
+from consumer.executor.loop import run_executor
+from consumer.intake import Intake
+from consumer.kafka import Brokers
+from consumer.settings import Settings
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+# Pauses between two looks for a dependency that is away at the start.
+_FIRST_PAUSE_SECONDS: Final = 1.0
+_LONGEST_PAUSE_SECONDS: Final = 30.0
+# What the parts may take beyond the drain itself: closing connections, leaving the group.
+_CLOSING_SECONDS: Final = 10.0
+_DIED: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """Which loops this process runs."""
+
+    intake: bool
+    execute: bool
+
+
+def run(settings: Settings, roles: Roles) -> int:
+    """Run until told to stop; the exit code: 0 after a drain, 1 when a part has died.
+
+    Raises:
+        ConfigurationError: an operator must change something.
+    """
+    telemetry.configure(settings)
+    telemetry.BUILD.set(1, version=version("rowcall"))
+    agents = registry.load(settings)
+    server = telemetry.serve(settings)
+    try:
+        return uvloop.run(_main(settings, agents, roles))
+    finally:
+        server.close()
+
+
+async def _main(settings: Settings, agents: Sequence[Agent], roles: Roles) -> int:
+    telemetry.HEALTH.report("process", ready=False, detail="starting")
+    stop = Stop()
+    stop.listen()
+    async with LoopWatch():
+        if await _patiently(lambda: asyncio.to_thread(_check_schema, settings), stop) is None:
+            return 0
+        watching = asyncio.create_task(
+            watch_database(settings.database_url.get_secret_value(), stop), name="database watch"
+        )
+        try:
+            return await _run_parts(_parts(settings, agents, roles, stop), settings, stop)
+        finally:
+            stop.request()
+            await watching
+
+
+def _parts(settings: Settings, agents: Sequence[Agent], roles: Roles, stop: Stop) -> list[asyncio.Task[None]]:
+    parts = []
+    if roles.execute:
+        parts.append(asyncio.create_task(_execute(settings, agents, stop), name="executor"))
+    parts.append(asyncio.create_task(_feed(settings, agents, roles, stop), name="intake" if roles.intake else "feed"))
+    return parts
+
+
+async def _execute(settings: Settings, agents: Sequence[Agent], stop: Stop) -> None:
+    await _patiently(lambda: run_executor(settings, agents, stop.event), stop)
+
+
+async def _feed(settings: Settings, agents: Sequence[Agent], roles: Roles, stop: Stop) -> None:
+    """Activate what is to be activated, then read until stopped. Runs that wait already do not wait for Kafka."""
+    if settings.auto_activate:
+        await _patiently(lambda: asyncio.to_thread(_activate, settings, agents), stop)
+    if not stop.requested:
+        telemetry.HEALTH.report("process", ready=True, detail="running")
+    if not roles.intake:
+        await stop.event.wait()
+        return
+    loop = asyncio.get_running_loop()
+    # A thread of its own: the default pool is for agents' synchronous steps.
+    with ThreadPoolExecutor(1, thread_name_prefix="rowcall-intake") as thread:
+        await _patiently(
+            lambda: loop.run_in_executor(thread, lambda: Intake(settings, agents).run(stop.thread_event)), stop
+        )
+
+
+async def _run_parts(parts: Sequence[asyncio.Task[None]], settings: Settings, stop: Stop) -> int:
+    done, running = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+    unasked = not stop.requested
+    stop.request()
+    if running:
+        late, running = await asyncio.wait(running, timeout=settings.drain_seconds + _CLOSING_SECONDS)
+        done |= late
+    if running:
+        names = ", ".join(sorted(part.get_name() for part in running))
+        _log.error("%s did not end; runs are left to their leases", names, extra={"action": "drain_overrun"})
+        logging.shutdown()
+        os._exit(_DIED)
+    failures = [(part, error) for part in done if (error := part.exception()) is not None]
+    for part, error in failures:
+        if isinstance(error, ConfigurationError):
+            raise error
+        _log.error("%s died: %s", part.get_name(), error, extra={"action": "part_died"}, exc_info=error)
+    if not failures and unasked:
+        _log.error("a part ended without being asked to", extra={"action": "part_died"})
+    if not failures and not unasked:
+        _log.info("drained", extra={"action": "stopped"})
+        return 0
+    return _DIED
+
+
+async def _patiently(work: Callable[[], Awaitable[_T]], stop: Stop) -> _T | None:
+    """What `work` returns, begun again while a dependency is away; None once the process is to stop."""
+    pause = _FIRST_PAUSE_SECONDS
+    while not stop.requested:
+        try:
+            return await work()
+        except (Outage, TransactionConflict) as error:
+            if isinstance(error, Outage):
+                telemetry.OUTAGES.add(dependency=error.dependency)
+            _log.warning("%s; trying again in %g s", error, pause, extra={"action": "waiting", "code": error.code})
+            telemetry.HEALTH.report("process", ready=False, detail=str(error))
+        await stop.wait(pause)
+        pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+    return None
+
+
+def _check_schema(settings: Settings) -> bool:
+    with db.connect(settings.database_url.get_secret_value(), name="start") as session:
+        migrate.check(session)
+    return True
+
+
+def _activate(settings: Settings, agents: Sequence[Agent]) -> bool:
+    """Activate; without a word to Kafka where the database has every agent as the code does."""
+    with db.connect(settings.database_url.get_secret_value(), name="activate") as session:
+        known = {row.name: (row.version, set(row.topics)) for row in activate.roster(session).rows}
+        stale = [
+            agent
+            for agent in agents
+            if agent.name not in known
+            or known[agent.name][0] < agent.version
+            or (known[agent.name][0] == agent.version and known[agent.name][1] != set(agent.topics))
+        ]
+        if stale:
+            activate.activate(session, Brokers(settings), stale)
+    return True

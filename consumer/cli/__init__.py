@@ -1,0 +1,45 @@
+"""The command line: `rowcall`. One file a group of commands; this one only names them.
+
+A command's module is imported when it is called, so that `rowcall --help` is quick and a missing extra hurts only the
+command that needs it. Exit codes: 0 done, 1 it cannot be done, 2 wrong usage, 69 a dependency is away, 78 a setting,
+a schema or the installed code must be changed; a process of loops adds 130 when it is told twice to stop.
+"""
+
+from __future__ import annotations
+
+import click
+
+from consumer.cli.lazy import LazyGroup
+
+__all__ = ["main"]
+
+COMMANDS = {
+    "worker": ("consumer.cli.processes:worker", "Read events and run agents, in one process."),
+    "intake": ("consumer.cli.processes:intake", "Only read events and queue runs."),
+    "execute": ("consumer.cli.processes:execute", "Only run what is queued."),
+    "enqueue": ("consumer.cli.enqueue:enqueue", "Queue one run of an agent by hand."),
+    "jobs": ("consumer.cli.jobs:jobs", "List, show, retry and cancel runs."),
+    "reviews": ("consumer.cli.reviews:reviews", "Answers that wait for a person: list, show, approve, reject."),
+    "dead-letters": ("consumer.cli.dead_letters:dead_letters", "Messages that could not be handled."),
+    "agents": ("consumer.cli.agents:agents", "List, activate, pause, resume and retire agents."),
+    "connectors": ("consumer.cli.connectors:connectors", "Apply and inspect Debezium connectors."),
+    "model": ("consumer.cli.model:model", "Check a model endpoint before switching to it."),
+    "migrate": ("consumer.cli.setup:migrate", "Bring the database to this version's schema."),
+    "config": ("consumer.cli.setup:config", "Print the settings in force, secrets masked."),
+    "doctor": ("consumer.cli.doctor:doctor", "Check every dependency and say what to do."),
+    "demo": ("consumer.demo.cli:demo", "Run the main job end to end on the local stack."),
+    "dev": ("debezium.cli:dev", "The local stack: Postgres, Kafka, Connect, registry, tiny model."),
+    "version": ("consumer.cli.setup:version", "Print the version."),
+}
+
+
+@click.group(cls=LazyGroup, commands_by_name=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Rowcall: row changes call agents.
+
+    Settings come from the environment; `rowcall config` shows them. Example, with everything on this machine:
+
+    \b
+      rowcall dev up --model && eval "$(rowcall dev status --env)"
+      rowcall migrate && rowcall connectors apply && rowcall worker
+    """

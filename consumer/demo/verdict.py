@@ -1,0 +1,68 @@
+"""The count at the end: in the database and on the topics, every order has exactly one result."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from consumer import db
+from consumer.agents.order_triage import TOPIC, TRIAGED_TOPIC
+from consumer.demo.acts import Kept
+from consumer.demo.scene import Scene
+from consumer.kafka import Record, read_topic
+from consumer.records import Change, Coordinates
+from consumer.schema_registry import SchemaRegistry
+from consumer.wire import Decoder
+
+_SQL = db.queries("demo")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was counted; `faults` is empty when all is well."""
+
+    summary: str
+    faults: list[str]
+
+
+def count(scene: Scene, kept: Kept) -> Verdict:
+    """Count results in the database and on the topics."""
+    row = scene.session.execute(_SQL["results"]).fetchone() or {}
+    results = Counter(record.key for record in read_topic(scene.settings, TRIAGED_TOPIC))
+    sent, resent = _sent_again(scene)
+    faults = []
+    if row["rejected"]:
+        faults.append(f"{row['rejected']} answers were rejected, so their orders have no result")
+    for what in ("triaged", "runs", "notices", "emitted"):
+        if row[what] != row["orders"] - (0 if what == "runs" else row["rejected"]):
+            faults.append(f"{row['orders']} orders, but {row[what]} {what}")
+    if len(results) != row["emitted"] or any(number != 1 for number in results.values()):
+        faults.append(f"{TRIAGED_TOPIC} holds {sum(results.values())} records for {len(results)} orders")
+    if row["dead_letters"]:
+        faults.append(f"{row['dead_letters']} dead letters; see `rowcall dead-letters list`")
+    if kept.calls_after != kept.calls_before or kept.attempts < 2:
+        faults.append(f"the resumed run {kept.run} made {kept.calls_after - kept.calls_before} more model calls")
+    if resent == 0:
+        faults.append("killing Connect caused no re-sent event, so nothing was shown")
+    summary = (
+        f"{row['orders']} orders, {row['runs']} runs, {sum(results.values())} results on {TRIAGED_TOPIC}, one each; "
+        f"{resent} of {sent} row changes sent twice and run once; run {kept.run} resumed after SIGKILL "
+        "without a second model call"
+    )
+    return Verdict(summary, faults)
+
+
+def _sent_again(scene: Scene) -> tuple[int, int]:
+    """How many row changes of orders stand on the topic, and how many more records than changes."""
+    registry = SchemaRegistry(scene.settings.schema_registry_url)
+    decoder = Decoder(registry.schema, epoch=scene.settings.epoch)
+    ids = Counter(
+        change.id for record in read_topic(scene.settings, TOPIC) if (change := _change(decoder, record)) is not None
+    )
+    return len(ids), sum(ids.values()) - len(ids)
+
+
+def _change(decoder: Decoder, record: Record) -> Change | None:
+    place = Coordinates(record.topic, record.partition, record.offset)
+    decoded = decoder.decode(record.key, record.value, record.headers or [], place)
+    return decoded if isinstance(decoded, Change) else None

@@ -1,0 +1,161 @@
+"""Builds the rows of new jobs, as COPY takes them, for a whole batch.
+
+Before: `routing` says who is woken, `own_writes` by whose doing. After: `consumer.dedup` admits. What all agents of a
+message share is built once. A key's jobs run in order, so the key is hashed into a lane; without a key each job has a
+lane of its own.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from collections.abc import Iterable
+from functools import lru_cache
+from hashlib import sha256
+from typing import Final, NamedTuple
+
+import orjson
+
+from consumer.agents.door import Agent
+from consumer.dedup import NewJob
+from consumer.errors import Poison
+from consumer.intake.own_writes import Cause
+from consumer.intake.routing import Hit
+from consumer.records import Change, Event, encode
+from consumer.records import payload as payloads
+from consumer.records.jobs import storable
+
+KEY_TEXT_LIMIT: Final = 200
+"""Characters of a key that people are shown."""
+
+_DAY_MS: Final = 86_400_000
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_DAY: Final = dt.timedelta(days=1)
+_NULL: Final = b"\\N"
+_RANDOM: Final = random.SystemRandom()
+# Postgres' timestamps reach further; Python's, which agents get, end here.
+_MAX_MS: Final = int((dt.datetime(9999, 12, 31, tzinfo=dt.UTC) - _EPOCH).total_seconds() * 1000)
+
+
+class Built(NamedTuple):
+    """What the jobs of one message share."""
+
+    day: int | None
+    line: bytes
+
+
+def jobs_of(hit: Hit, cause: Cause, agents: Iterable[Agent]) -> list[NewJob]:
+    """The jobs that a message gives these agents.
+
+    Raises:
+        Poison: its commit time lies outside of what can be stored.
+    """
+    built = build(hit, cause)
+    event_id = hit.message.id
+    return [
+        NewJob(hit.index, agent.name, event_id, built.day, built.line + _agent_columns(agent.name, agent.max_attempts))
+        for agent in agents
+    ]
+
+
+def build(hit: Hit, cause: Cause) -> Built:
+    """The shared columns: payload to chain, in the order of `copy_jobs`."""
+    message, record = hit.message, hit.record
+    if type(message) is Change:
+        kind = b"change"
+        day, occurred = _moment_of_change(message)
+        lane, key_text = _lane_of_change(message)
+    else:
+        assert isinstance(message, Event)
+        kind = b"event"
+        day, occurred = _moment_of_event(message)
+        lane, key_text = _lane_of_event(message, record.topic)
+    event_id = _field(message.id)
+    line = b"\t".join(
+        (
+            payloads.to_bytes(message).replace(b"\\", b"\\\\"),
+            kind,
+            b"%d" % lane,
+            _NULL if key_text is None else _field(key_text),
+            event_id,
+            occurred,
+            _field(record.topic),
+            b"%d\t%d" % (record.partition, record.offset),
+            event_id if cause.root is None else _field(cause.root),
+            _NULL if cause.job is None else b"%d" % cause.job,
+            b"%d" % cause.depth,
+            _chain(cause.chain) if cause.chain else b"{}",
+            b"",
+        )
+    )
+    return Built(day, line)
+
+
+def lane(identity: list[object]) -> int:
+    """The lane of a key: the first 64 bits, signed, of the SHA-256 of its JSON."""
+    try:
+        text = orjson.dumps(identity, default=str, option=orjson.OPT_PASSTHROUGH_DATETIME)
+    except TypeError:  # a lone surrogate, or an integer beyond 64 bits
+        text = encode(identity).encode()
+    return int.from_bytes(sha256(text).digest()[:8], "big", signed=True)
+
+
+def _lane_of_change(change: Change) -> tuple[int, str | None]:
+    key = change.key
+    if not key:
+        return _own_lane(), None
+    values = list(key.values())
+    text = str(values[0]) if len(values) == 1 else ", ".join(f"{name}={value}" for name, value in key.items())
+    return lane([change.origin.schema, change.origin.table, key]), _short(text)
+
+
+def _lane_of_event(event: Event, topic: str) -> tuple[int, str | None]:
+    if event.key is None:
+        return _own_lane(), None
+    return lane([topic, event.key]), _short(event.key)
+
+
+def _own_lane() -> int:
+    return _RANDOM.getrandbits(64) - (1 << 63)
+
+
+def _short(text: str) -> str:
+    return storable(text[:KEY_TEXT_LIMIT])
+
+
+def _moment_of_change(change: Change) -> tuple[int | None, bytes]:
+    """(day that the ID fixes, commit time): a snapshot row's ID fixes none, its time is the snapshot's."""
+    milliseconds = change.origin.committed_ms
+    if not 0 <= milliseconds <= _MAX_MS:
+        raise Poison(f"commit time {milliseconds} ms since 1970 is out of range")
+    return None if change.origin.snapshot else milliseconds // _DAY_MS, _timestamp(milliseconds)
+
+
+@lru_cache(maxsize=4096)
+def _timestamp(milliseconds: int) -> bytes:
+    # The rows of one transaction have the same time.
+    return (_EPOCH + dt.timedelta(milliseconds=milliseconds)).isoformat().encode()
+
+
+def _moment_of_event(event: Event) -> tuple[int | None, bytes]:
+    if event.occurred_at is None:
+        return None, _NULL
+    return (event.occurred_at - _EPOCH) // _DAY, event.occurred_at.isoformat().encode()
+
+
+@lru_cache(maxsize=1024)
+def _agent_columns(name: str, max_attempts: int) -> bytes:
+    return _field(name) + b"\t%d\n" % max_attempts
+
+
+def _field(text: str) -> bytes:
+    """A text column as COPY takes it."""
+    data = text.encode("utf-8", "surrogateescape")
+    if data.isalnum():
+        return data
+    return data.replace(b"\\", b"\\\\").replace(b"\t", b"\\t").replace(b"\n", b"\\n").replace(b"\r", b"\\r")
+
+
+def _chain(names: tuple[str, ...]) -> bytes:
+    quoted = ['"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"' for name in names]
+    return _field("{" + ",".join(quoted) + "}")

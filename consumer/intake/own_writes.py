@@ -1,0 +1,151 @@
+"""Finds the runs that wrote the rows of a batch: whose own write a change is, and what it was caused by.
+
+The link is the log's: `source.txId` is the transaction in which a run's outcome was written. A change can be decoded
+before its transaction is visible to others, so this waits, outside any transaction, a bounded time. Agents are not
+woken by their own writes. Emitted events carry their cause in a header.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from consumer import db
+from consumer.intake.routing import Hit, Routed
+from consumer.records import Change, Event
+from consumer.records.jobs import storable
+
+_log = logging.getLogger(__name__)
+_SQL: Final = db.queries("intake")
+
+WAIT_SECONDS: Final = 2.0
+"""How long a batch waits for its transactions to become visible."""
+_POLL_SECONDS: Final = 0.004
+# After a batch has waited in vain, the log is likely of another timeline: the next ones wait this long only.
+_SHORT_WAIT_SECONDS: Final = 0.05
+_MAX_INT: Final = 2**31 - 1
+_MAX_BIGINT: Final = 2**63 - 1
+
+CAUSE_HEADER: Final = "cause"
+
+
+class Cause(NamedTuple):
+    """What an event was caused by: the event at the root, the run, how many runs deep, and their agents in order."""
+
+    root: str | None
+    job: int | None
+    depth: int
+    chain: tuple[str, ...]
+
+
+class Writer(NamedTuple):
+    """The run that wrote a row."""
+
+    agent: str
+    cause: Cause
+
+
+class OwnWrites:
+    """Looks writing runs up for the sources that read our own database (ROWCALL_OWN_SOURCES)."""
+
+    def __init__(self, own_sources: Iterable[str]) -> None:
+        self._own = frozenset(own_sources)
+        self._wait = WAIT_SECONDS
+
+    def writers(self, session: db.SyncSession, hits: Sequence[Hit]) -> dict[int, Writer]:
+        """32-bit transaction ID → run, for the changes among `hits` that a run wrote.
+
+        Raises:
+            Outage: the database does not answer.
+        """
+        txids = {
+            hit.message.origin.txid
+            for hit in hits
+            if type(hit.message) is Change
+            and hit.message.origin.connector in self._own
+            and hit.message.origin.txid is not None
+            and not hit.message.origin.snapshot
+        }
+        if not txids:
+            return {}
+        jobs = self._visible(session, txids)
+        if not jobs:
+            return {}
+        with db.translated():
+            rows = session.execute(_SQL["causes"], {"ids": list(set(jobs.values()))}).fetchall()
+        writers = {row["id"]: _writer(row) for row in rows}
+        return {txid: writers[job] for txid, job in jobs.items() if job in writers}
+
+    def writer_of(self, change: Change | Event, writers: Mapping[int, Writer]) -> Writer | None:
+        """The run that wrote this change."""
+        if not writers or type(change) is not Change or change.origin.txid is None:
+            return None
+        return writers.get(change.origin.txid) if change.origin.connector in self._own else None
+
+    def _visible(self, session: db.SyncSession, txids: set[int]) -> dict[int, int]:
+        """32-bit transaction ID → run, waiting for those that are not visible yet."""
+        jobs: dict[int, int] = {}
+        lost = 0
+        waiting = txids
+        deadline = time.monotonic() + self._wait
+        while True:
+            with db.translated():
+                rows = session.execute(_SQL["transactions"], {"txids": list(waiting)}).fetchall()
+            jobs |= {row["txid"]: row["job_id"] for row in rows if row["job_id"] is not None}
+            lost += sum(row["state"] == "lost" for row in rows)
+            waiting = {row["txid"] for row in rows if row["state"] == "pending"}
+            if not waiting or time.monotonic() > deadline:
+                break
+            time.sleep(_POLL_SECONDS)
+        self._wait = _SHORT_WAIT_SECONDS if waiting else WAIT_SECONDS
+        if lost or waiting:
+            _log.warning(
+                "changes of transactions that this database does not have: it was restored, or the connector reads "
+                "another one (ROWCALL_OWN_SOURCES); their writers are unknown",
+                extra={"action": "source_ahead_of_database", "lost": lost, "pending": len(waiting)},
+            )
+        return jobs
+
+
+def woken_by_others(hit: Hit, writer: Writer | None, routed: Routed) -> Hit | None:
+    """The hit without the agent that wrote the row itself; None when nobody is left."""
+    if writer is None:
+        return hit
+    agents = [agent for agent in hit.agents if agent.name != writer.agent or agent.on_own_write == "run"]
+    if len(agents) < len(hit.agents):
+        routed.decisions[writer.agent, "own_write"] += 1
+    return hit._replace(agents=agents) if agents else None
+
+
+def cause_of(message: Change | Event, writer: Writer | None) -> Cause:
+    """What a message was caused by; the message itself is the root where nothing is known."""
+    if writer is not None:
+        return writer.cause
+    if type(message) is Event and CAUSE_HEADER in message.headers:
+        cause = _from_header(message.headers[CAUSE_HEADER])
+        if cause is not None:
+            return cause
+    return Cause(None, None, 0, ())
+
+
+def _writer(row: Mapping[str, Any]) -> Writer:
+    chain = (*row["chain"], row["job_type"])
+    return Writer(row["job_type"], Cause(row["root"], row["id"], row["depth"] + 1, chain))
+
+
+def _from_header(text: str) -> Cause | None:
+    """A cause is a hint of the sender: what does not look like one is left out."""
+    try:
+        value = orjson.loads(text)
+    except (orjson.JSONDecodeError, UnicodeEncodeError):
+        return None
+    match value:
+        case {"root": str(root), "job": int(job), "depth": int(depth), "chain": list(chain)} if (
+            0 <= job <= _MAX_BIGINT and 0 <= depth <= _MAX_INT and all(isinstance(name, str) for name in chain)
+        ):
+            return Cause(storable(root), job, depth, tuple(storable(name) for name in chain))
+    return None

@@ -1,0 +1,136 @@
+"""Decodes a batch and asks the agents' triggers: which message wakes whom.
+
+Before: records from Kafka. After: `own_writes` and `jobs`. Writes nothing. Promises: a message that cannot be decoded
+and a trigger that raises become dead letters and hold up nobody else; an agent is asked only about messages at or
+after its start.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from consumer import telemetry
+from consumer.agents.door import Agent
+from consumer.dead_letters import DeadLetter
+from consumer.errors import Poison
+from consumer.kafka import Place, Record
+from consumer.records import Change, Coordinates, Event
+from consumer.records.jobs import storable
+from consumer.wire import Decoder, Ignored
+
+Subscriptions = Mapping[Place, Sequence[tuple[Agent, int]]]
+"""Partition → its agents, each with the offset at which it starts."""
+
+_IGNORED_KINDS = {"tombstone": "tombstone", "heartbeat": "heartbeat", "transaction_marker": "transaction"}
+
+
+class Hit(NamedTuple):
+    """A message that wakes agents; `index` is its place in the batch."""
+
+    index: int
+    record: Record
+    message: Change | Event
+    agents: list[Agent]
+
+
+@dataclass(slots=True)
+class Routed:
+    """What a batch holds. `decisions` counts (agent, outcome), `kinds` the messages."""
+
+    hits: list[Hit] = field(default_factory=list)
+    letters: list[tuple[int, DeadLetter]] = field(default_factory=list)
+    decisions: Counter[tuple[str, str]] = field(default_factory=Counter)
+    kinds: Counter[str] = field(default_factory=Counter)
+
+    def count(self) -> None:
+        """Add to the metrics, once the batch is committed."""
+        for kind, number in self.kinds.items():
+            telemetry.MESSAGES.add(number, kind=kind)
+        for (agent, outcome), number in self.decisions.items():
+            telemetry.EVENTS.add(number, agent=agent, outcome=outcome)
+
+
+def subscriptions(
+    places: Iterable[Place], by_topic: Mapping[str, Sequence[Agent]], starts: Mapping[Place, Mapping[str, int]]
+) -> dict[Place, list[tuple[Agent, int]]]:
+    """Who is subscribed to each partition, and from which offset."""
+    return {
+        place: [(agent, starts.get(place, {}).get(agent.name, 0)) for agent in by_topic.get(place.topic, ())]
+        for place in places
+    }
+
+
+def route(records: Sequence[Record], decoder: Decoder, subscribed: Subscriptions) -> Routed:
+    """Decode the records and ask their agents.
+
+    Raises:
+        Outage: a schema is needed and the registry is away; the whole batch is to be read again.
+    """
+    routed = Routed()
+    kinds, decode = routed.kinds, decoder.decode
+    for index, record in enumerate(records):
+        topic, partition, offset, key, value, headers, _ = record
+        try:
+            message = decode(key, value, headers, Coordinates(topic, partition, offset))
+            if type(message) is not Change:
+                if type(message) is Ignored:
+                    kinds[_IGNORED_KINDS.get(message.reason, "transaction")] += 1
+                    continue
+                _check_id(message.id)
+        except Poison as error:
+            kinds["undecodable"] += 1
+            routed.letters.append((index, DeadLetter(record, error.code, str(error))))
+            continue
+        kinds["change" if type(message) is Change else "event"] += 1
+        agents = _woken(index, record, message, subscribed[topic, partition], routed)  # type: ignore[index]
+        if agents:
+            routed.hits.append(Hit(index, record, message, agents))
+    return routed
+
+
+def _woken(
+    index: int,
+    record: Record,
+    message: Change | Event,
+    subscribed: Sequence[tuple[Agent, int]],
+    routed: Routed,
+) -> list[Agent]:
+    woken = []
+    decisions = routed.decisions
+    snapshot = type(message) is Change and message.origin.snapshot
+    for agent, start in subscribed:
+        name = agent.name
+        if record.offset < start:
+            decisions[name, "before_start"] += 1
+            continue
+        decisions[name, "seen"] += 1
+        if snapshot and agent.on_snapshot != "state":
+            decisions[name, "snapshot"] += 1
+            continue
+        try:
+            wants = agent.wants(message)
+        except Exception as error:  # noqa: BLE001 - an agent's code may raise anything; it becomes a dead letter
+            decisions[name, "dead_lettered"] += 1
+            text = f"when of agent {name} raised {type(error).__name__}: {error}\n{_innermost(error)}"
+            routed.letters.append((index, DeadLetter(record, "when_failed", text, name, message.id)))
+            continue
+        if wants:
+            woken.append(agent)
+        else:
+            decisions[name, "filtered"] += 1
+    return woken
+
+
+def _innermost(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"in {frames[-1].name}, line {frames[-1].lineno}" if frames else ""
+
+
+def _check_id(event_id: str) -> None:
+    """An ID is a key: it is refused rather than cleaned where Postgres cannot hold it."""
+    if storable(event_id) != event_id:
+        raise Poison("the message's ID holds NUL, is not UTF-8, or is too long", code="missing_event_id")
