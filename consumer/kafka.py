@@ -15,7 +15,8 @@ from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Consumer as LibrdkafkaConsumer
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import EarliestSpec, LatestSpec, OffsetSpec
 
 from consumer.errors import ConfigurationError, Outage, RowcallError
 from consumer.settings import Settings
@@ -134,9 +135,7 @@ class Consumer:
         names = sorted(topics)
         self._missing &= set(names)
         if names:
-            self._client.subscribe(
-                names, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
-            )
+            self._client.subscribe(names, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
         else:
             self._client.unsubscribe()
 
@@ -288,7 +287,8 @@ class Brokers:
     def __init__(self, settings: Settings) -> None:
         self._servers = settings.kafka_bootstrap_servers
         try:
-            self._admin = AdminClient({**options(settings), "error_cb": self._on_error})
+            values = {**options(settings), "error_cb": self._on_error}
+            self._admin = AdminClient(values)
         except (KafkaException, ValueError) as error:
             raise ConfigurationError(f"KAFKA_OPTIONS cannot be used: {error}") from error
         self._last_error: KafkaError | None = None
@@ -329,13 +329,13 @@ class Brokers:
         Raises:
             Outage, ConfigurationError: as `cluster_id`.
         """
-        firsts = self._offsets(places, OffsetSpec.earliest())
-        ends = self._offsets(places, OffsetSpec.latest())
+        firsts = self._offsets(places, EarliestSpec())
+        ends = self._offsets(places, LatestSpec())
         return {place: (first, ends[place]) for place, first in firsts.items() if place in ends}
 
     def ends(self, places: Iterable[Place]) -> dict[Place, int]:
         """The next offset to be written in each partition."""
-        return self._offsets(places, OffsetSpec.latest())
+        return self._offsets(places, LatestSpec())
 
     def _offsets(self, places: Iterable[Place], spec: OffsetSpec) -> dict[Place, int]:
         wanted = {TopicPartition(*place): spec for place in places}

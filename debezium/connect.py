@@ -6,7 +6,9 @@ Started once Kafka is ready. Connectors are not its business here: `rowcall conn
 
 from __future__ import annotations
 
+import hashlib
 import os
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,6 +17,9 @@ from debezium.ports import HOST
 from debezium.processes import Launch
 from debezium.service import TERMINATE, Scene, write_properties
 
+# The converter's own jar lacks the service file by which Connect finds a plugin quickly.
+CONVERTER_SERVICE = "META-INF/services/org.apache.kafka.connect.storage.Converter"
+CONVERTERS = "io.apicurio.registry.utils.converter.AvroConverter\n"
 LOGGING = Path(__file__).with_name("log4j2.properties")
 
 
@@ -69,8 +74,9 @@ def properties(scene: Scene) -> Mapping[str, str]:
         "heartbeat.interval.ms": "3000",
         "scheduled.rebalance.max.delay.ms": "0",
         "plugin.path": str(plugin_folder(scene)),
-        # The Avro converter has no service file, so a scan by service files alone would miss it.
-        "plugin.discovery": "hybrid_warn",
+        # Every plugin has a service file (see CONVERTERS), so Connect need not look into every class of every jar,
+        # which took 7 of its 13 seconds to start and doubled its memory.
+        "plugin.discovery": "service_load",
         "listeners": f"http://{HOST}:{scene.port('connect')}",
         "rest.advertised.host.name": HOST,
         "rest.advertised.port": str(scene.port("connect")),
@@ -91,9 +97,11 @@ def plugin_folder(scene: Scene) -> Path:
             (folder / name).mkdir()
             for jar in source.glob("*.jar"):
                 os.link(jar, folder / name / jar.name)
+        with zipfile.ZipFile(folder / "apicurio" / "rowcall-services.jar", "w") as archive:
+            archive.writestr(CONVERTER_SERVICE, CONVERTERS)
 
-    digests = "-".join(source.name.rsplit("-", 1)[-1][:8] for source in sources.values())
-    return scene.cache.complete(f"plugins-{digests}", fill)
+    digest = hashlib.sha256("\n".join([*(source.name for source in sources.values()), CONVERTERS]).encode())
+    return scene.cache.complete(f"plugins-{digest.hexdigest()[:12]}", fill)
 
 
 def _properties_path(scene: Scene) -> Path:

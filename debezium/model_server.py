@@ -1,4 +1,4 @@
-"""The process of the tiny model: `python -m debezium.model_server WEIGHTS PORT NAME`.
+"""The process of the tiny model: `python -m debezium.model_server WEIGHTS PORT NAME [HOST]`.
 
 Started by `debezium.model`. Serves until it is told to end; writes nothing.
 """
@@ -17,7 +17,7 @@ SLOTS = 4
 CONTEXT_PER_SLOT = 2048
 
 
-def serve(weights: Path, port: int, name: str) -> None:
+def serve(weights: Path, port: int, name: str, host: str = HOST) -> None:
     """Load the weights and answer requests until SIGTERM or SIGINT."""
     stops = {signal.SIGTERM, signal.SIGINT}
     # Blocked before the server makes its threads, so the signal comes to this thread and not to one of them.
@@ -27,7 +27,7 @@ def serve(weights: Path, port: int, name: str) -> None:
     parameters = xllamacpp.CommonParams()
     parameters.model.path = str(weights)
     parameters.model_alias = {name}
-    parameters.hostnames = [HOST]
+    parameters.hostnames = [host]
     parameters.port = port
     parameters.n_parallel = SLOTS
     parameters.n_ctx = SLOTS * CONTEXT_PER_SLOT
@@ -38,4 +38,4 @@ def serve(weights: Path, port: int, name: str) -> None:
 
 
 if __name__ == "__main__":
-    serve(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    serve(Path(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:5])

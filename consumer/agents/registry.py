@@ -40,7 +40,7 @@ def load(settings: Settings) -> list[Agent]:
 def _agents_of(module: str) -> Sequence[Agent]:
     try:
         found = importlib.import_module(module)
-    except Exception as error:  # noqa: BLE001 - a module may raise anything while it is imported
+    except Exception as error:
         raise ConfigurationError(
             f"ROWCALL_AGENTS: module {module} cannot be imported: {type(error).__name__}: {error}"
         ) from error

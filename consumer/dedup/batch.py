@@ -14,11 +14,11 @@ from consumer.positions import PartitionId, Span
 class NewJob(NamedTuple):
     """A job that an event gives an agent, unless it did so before.
 
-    `index` is the message's place in its batch, `day` the UTC day (since 1970) that the event ID fixes or None, `line`
+    `number` is the message's place in its batch, `day` the UTC day (since 1970) that the event ID fixes or None, `line`
     the job's row as COPY takes it.
     """
 
-    index: int
+    number: int
     agent: str
     event_id: str
     day: int | None
@@ -48,10 +48,7 @@ class Batch:
             if place not in first:
                 first[place] = record[2]
             last[place] = record[2]
-        return [
-            Span(self.ids[Place(*place)], place[0], start, last[place] + 1)
-            for place, start in first.items()
-        ]
+        return [Span(self.ids[Place(*place)], place[0], start, last[place] + 1) for place, start in first.items()]
 
     def halves(self) -> tuple[Batch, Batch]:
         """The first and the second half of the messages, with what belongs to each."""
@@ -60,15 +57,13 @@ class Batch:
 
     def without(self, fenced: set[PartitionId]) -> Batch:
         """The batch without the messages of these partitions."""
-        kept = [
-            index for index, record in enumerate(self.records) if self.ids[Place(*record[:2])] not in fenced
-        ]
+        kept = [index for index, record in enumerate(self.records) if self.ids[Place(*record[:2])] not in fenced]
         renumbered = {old: new for new, old in enumerate(kept)}
         return Batch(
             self.cluster,
             [self.records[index] for index in kept],
             self.ids,
-            [job._replace(index=renumbered[job.index]) for job in self.jobs if job.index in renumbered],
+            [job._replace(number=renumbered[job.number]) for job in self.jobs if job.number in renumbered],
             [(renumbered[index], letter) for index, letter in self.letters if index in renumbered],
         )
 
@@ -82,6 +77,6 @@ class Batch:
             self.cluster,
             self.records[start:end],
             self.ids,
-            [job._replace(index=job.index - start) for job in self.jobs if start <= job.index < end],
+            [job._replace(number=job.number - start) for job in self.jobs if start <= job.number < end],
             [(index - start, letter) for index, letter in self.letters if start <= index < end],
         )

@@ -71,7 +71,7 @@ def prune(session: db.SyncSession, horizon: int) -> list[int]:
 
     Each is detached concurrently, so that admissions go on, and then dropped; a prune that was interrupted is finished.
     """
-    gone = []
+    gone: list[int] = []
     with db.translated():
         mine = session.execute(_SQL["try_lock_prune"]).fetchone()
         if mine is None or not mine["mine"]:

@@ -15,11 +15,13 @@ from consumer import db
 from consumer.agents.door import Agent, Input, Reader, StepKind
 from consumer.errors import AgentError, LeaseLost
 from consumer.executor.commit import GroupCommit
+from consumer.executor.measure import call_ended
 from consumer.llm import CallFinished, CallStarted, ModelClient, ModelRequest
 from consumer.outcome.transaction import refuse_control
 from consumer.records import decode, encode
 from consumer.records.jobs import ClaimedJob, storable
 from consumer.steps import CallDone, CallSent, Checkpoint, StoredStep
+from consumer.telemetry import CHECKPOINTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +148,7 @@ class RunContext:
     async def _keep(self, checkpoint: Checkpoint) -> None:
         if not await self._services.checkpoints.submit(checkpoint):
             raise LeaseLost(f"run {self._job.id}: step {checkpoint.name!r} finished after its lease was lost")
+        CHECKPOINTS.add()
 
     def _broken_rules(self, answer: BaseModel) -> list[str]:
         return self._agent.broken_rules(self._message, answer)
@@ -161,6 +164,7 @@ class RunContext:
         return call_id
 
     async def _done(self, call_id: int, call: CallFinished) -> None:
+        call_ended(self._agent.name, call)
         await self._services.calls_done.submit(CallDone(
             call_id=call_id,
             duration_ms=call.duration_ms,

@@ -16,14 +16,16 @@ from consumer.errors import LeaseLost, Outage, RowcallError, TransactionConflict
 from consumer.executor.beat import Beat
 from consumer.executor.commit import GroupCommit
 from consumer.executor.context import PoolReader, Services
-from consumer.executor.run import Performed, RetryPolicy, labels, perform
-from consumer.executor.settlement import Settler, log_verdict
+from consumer.executor.measure import attempt_ended
+from consumer.executor.run import Performed, RetryPolicy, perform
+from consumer.executor.settlement import Settler
 from consumer.executor.wake import Wake
 from consumer.llm import ModelClient
 from consumer.outbox import Outbox
 from consumer.records.jobs import ClaimedJob, Lost, Released, Retry, Verdict
 from consumer.schema_registry import SchemaRegistry
 from consumer.settings import Settings
+from consumer.telemetry import CLAIMED, HEALTH, OUTAGES, PROMOTED, RECLAIMED, RUNS_IN_FLIGHT
 
 _log = logging.getLogger(__name__)
 # How long claims of an agent stop when every model call is refused (credentials, quota, model name).
@@ -71,7 +73,7 @@ class Executor:
             lost=self._lost_in_thread,
         )
         self._reclaim_at = 0.0
-        self.last_look = time.monotonic()
+        self._pulse = HEALTH.loop("executor", limit_seconds=max(30.0, 5 * settings.poll_seconds))
 
     @property
     def in_flight(self) -> int:
@@ -95,10 +97,12 @@ class Executor:
             stopping.cancel()
             await self._drain()
             self._beat.stop()
+            self._pulse.end()
 
     async def _look(self) -> float:
         """One look for work; returns how long to wait for the next, in seconds, unless something happens before."""
-        self.last_look = time.monotonic()
+        self._pulse.beat()
+        RUNS_IN_FLIGHT.set(len(self._active))
         room = self._settings.runs_in_flight - len(self._active)
         if room <= 0:
             return self._settings.poll_seconds
@@ -108,6 +112,7 @@ class Executor:
                     if time.monotonic() >= self._reclaim_at:
                         self._reclaim_at = time.monotonic() + self._settings.lease_seconds / 3
                         if taken := await claim.reclaim(session):
+                            RECLAIMED.add(taken)
                             _log.warning("%d expired runs reclaimed", taken, extra={"action": "reclaim"})
                     placed = await claim.promote(session)
                     jobs = await claim.claim(session, self._lease, list(self._agents), room)
@@ -116,8 +121,13 @@ class Executor:
             return 0.0
         except Outage as error:
             _log.warning("no work can be claimed: %s", error, extra={"action": "database_outage"})
+            OUTAGES.add(dependency="database")
+            HEALTH.report("executor database", ready=False, detail=str(error))
             return 1.0
+        HEALTH.report("executor database", ready=True)
+        PROMOTED.add(max(0, placed))
         for job in jobs:
+            CLAIMED.add(agent=job.agent)
             self._start(job, stored.get(job.id, []))
         if placed < 0:
             return _PROMOTION_WAIT
@@ -138,6 +148,7 @@ class Executor:
     async def _work(self, job: ClaimedJob, stored: Sequence[steps.StoredStep]) -> None:
         agent = self._agents[job.agent]
         started_at = dt.datetime.now(dt.UTC)
+        began = time.monotonic()
         verdict: Verdict
         try:
             try:
@@ -158,13 +169,13 @@ class Executor:
             verdict = Lost(str(error))
         except RowcallError as error:
             # The lease runs out and another attempt finds every finished step.
-            _log.error("run left to its lease: %s", error, extra={"action": "run_unsettled", **labels(job)})
+            _log.error("run left to its lease: %s", error, extra={"action": "run_unsettled", **job.labels})
             verdict = Lost(str(error))
         finally:
             self._beat.release(job.id, job.epoch)
             self._active.pop(job.id, None)
             self._wake.set()
-        log_verdict(job, verdict)
+        attempt_ended(job, verdict, time.monotonic() - began)
         if isinstance(verdict, Retry):
             self._loop.call_later(verdict.delay_seconds, self._wake.set)
 

@@ -101,7 +101,7 @@ async def perform(
             policy.delay(job.attempt),
         )
     except Exception as error:  # noqa: BLE001 - whatever an agent raises ends its own run and nothing else
-        _log.exception("agent failed", extra={"action": "agent_exception", **labels(job)})
+        _log.exception("agent failed", extra={"action": "agent_exception", **job.labels})
         summary = traceback.format_exception_only(error)[-1].strip()
         verdict = Retry("agent_exception", f"{summary} ({_place(error)})", policy.delay(job.attempt))
     return Performed(verdict, message, context.steps_taken if context else 0, pause)
@@ -131,11 +131,6 @@ def verdict_of(error: RowcallError, job: ClaimedJob, policy: RetryPolicy) -> Ver
         case ModelError() | Outage() | ConfigurationError():
             return Retry(error.code, str(error), policy.delay(job.attempt))
     return Retry(error.code, str(error), policy.delay(job.attempt))
-
-
-def labels(job: ClaimedJob) -> dict[str, object]:
-    """What every log line about a run carries."""
-    return {"job_id": job.id, "event_id": job.event_id, "agent": job.agent, "attempt": job.attempt}
 
 
 def _place(error: BaseException) -> str:

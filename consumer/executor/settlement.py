@@ -13,7 +13,7 @@ from consumer import db, moves, outcome, review, steps
 from consumer.agents.door import Agent, Input
 from consumer.errors import LeaseLost, Outage, RowcallError, StaleRow, TransactionConflict
 from consumer.executor.commit import GroupCommit
-from consumer.executor.run import Performed, RetryPolicy, labels, verdict_of
+from consumer.executor.run import Performed, RetryPolicy, verdict_of
 from consumer.records import Change, payload
 from consumer.records.jobs import ClaimedJob, Lost, Rerun, Retry, Review, Succeeded, Verdict
 
@@ -113,22 +113,6 @@ class Settler:
             except Outage as error:
                 if error.dependency != "database" or clock() + delay > give_up:
                     raise
-                _log.warning("outcome waits: %s", error, extra={"action": "database_outage", **labels(job)})
+                _log.warning("outcome waits: %s", error, extra={"action": "database_outage", **job.labels})
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, 2.0)
-
-
-def log_verdict(job: ClaimedJob, verdict: Verdict) -> None:
-    """One line about how the attempt ended."""
-    match verdict:
-        case Lost(reason):
-            _log.warning("LeaseLost: %s", reason, extra={"action": "lease_lost", **labels(job)})
-        case Succeeded():
-            _log.info("run succeeded", extra={"action": "run_succeeded", **labels(job)})
-        case Retry(code, error, delay):
-            _log.warning(
-                "attempt failed, again in %.1f s: %s", delay, error,
-                extra={"action": "run_retry", "code": code, **labels(job)},
-            )  # fmt: skip
-        case _:
-            _log.warning("run ended: %s", verdict, extra={"action": "run_ended", **labels(job)})

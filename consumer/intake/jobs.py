@@ -53,7 +53,7 @@ def jobs_of(hit: Hit, cause: Cause, agents: Iterable[Agent]) -> list[NewJob]:
     built = build(hit, cause)
     event_id = hit.message.id
     return [
-        NewJob(hit.index, agent.name, event_id, built.day, built.line + _agent_columns(agent.name, agent.max_attempts))
+        NewJob(hit.number, agent.name, event_id, built.day, built.line + _agent_columns(agent.name, agent.max_attempts))
         for agent in agents
     ]
 
@@ -61,12 +61,11 @@ def jobs_of(hit: Hit, cause: Cause, agents: Iterable[Agent]) -> list[NewJob]:
 def build(hit: Hit, cause: Cause) -> Built:
     """The shared columns: payload to chain, in the order of `copy_jobs`."""
     message, record = hit.message, hit.record
-    if type(message) is Change:
+    if isinstance(message, Change):
         kind = b"change"
         day, occurred = _moment_of_change(message)
         lane, key_text = _lane_of_change(message)
     else:
-        assert isinstance(message, Event)
         kind = b"event"
         day, occurred = _moment_of_event(message)
         lane, key_text = _lane_of_event(message, record.topic)

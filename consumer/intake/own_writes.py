@@ -65,7 +65,7 @@ class OwnWrites:
         txids = {
             hit.message.origin.txid
             for hit in hits
-            if type(hit.message) is Change
+            if isinstance(hit.message, Change)
             and hit.message.origin.connector in self._own
             and hit.message.origin.txid is not None
             and not hit.message.origin.snapshot
@@ -82,7 +82,7 @@ class OwnWrites:
 
     def writer_of(self, change: Change | Event, writers: Mapping[int, Writer]) -> Writer | None:
         """The run that wrote this change."""
-        if not writers or type(change) is not Change or change.origin.txid is None:
+        if not writers or not isinstance(change, Change) or change.origin.txid is None:
             return None
         return writers.get(change.origin.txid) if change.origin.connector in self._own else None
 
@@ -125,7 +125,7 @@ def cause_of(message: Change | Event, writer: Writer | None) -> Cause:
     """What a message was caused by; the message itself is the root where nothing is known."""
     if writer is not None:
         return writer.cause
-    if type(message) is Event and CAUSE_HEADER in message.headers:
+    if isinstance(message, Event) and CAUSE_HEADER in message.headers:
         cause = _from_header(message.headers[CAUSE_HEADER])
         if cause is not None:
             return cause

@@ -22,16 +22,16 @@ from consumer.records import Change, Coordinates, Event
 from consumer.records.jobs import storable
 from consumer.wire import Decoder, Ignored
 
-Subscriptions = Mapping[Place, Sequence[tuple[Agent, int]]]
-"""Partition → its agents, each with the offset at which it starts."""
+Subscriptions = Mapping[tuple[str, int], Sequence[tuple[Agent, int]]]
+"""Partition (a `Place`) → its agents, each with the offset at which it starts."""
 
 _IGNORED_KINDS = {"tombstone": "tombstone", "heartbeat": "heartbeat", "transaction_marker": "transaction"}
 
 
 class Hit(NamedTuple):
-    """A message that wakes agents; `index` is its place in the batch."""
+    """A message that wakes agents; `number` is its place in the batch."""
 
-    index: int
+    number: int
     record: Record
     message: Change | Event
     agents: list[Agent]
@@ -56,7 +56,7 @@ class Routed:
 
 def subscriptions(
     places: Iterable[Place], by_topic: Mapping[str, Sequence[Agent]], starts: Mapping[Place, Mapping[str, int]]
-) -> dict[Place, list[tuple[Agent, int]]]:
+) -> Subscriptions:
     """Who is subscribed to each partition, and from which offset."""
     return {
         place: [(agent, starts.get(place, {}).get(agent.name, 0)) for agent in by_topic.get(place.topic, ())]
@@ -76,8 +76,8 @@ def route(records: Sequence[Record], decoder: Decoder, subscribed: Subscriptions
         topic, partition, offset, key, value, headers, _ = record
         try:
             message = decode(key, value, headers, Coordinates(topic, partition, offset))
-            if type(message) is not Change:
-                if type(message) is Ignored:
+            if not isinstance(message, Change):
+                if isinstance(message, Ignored):
                     kinds[_IGNORED_KINDS.get(message.reason, "transaction")] += 1
                     continue
                 _check_id(message.id)
@@ -85,8 +85,8 @@ def route(records: Sequence[Record], decoder: Decoder, subscribed: Subscriptions
             kinds["undecodable"] += 1
             routed.letters.append((index, DeadLetter(record, error.code, str(error))))
             continue
-        kinds["change" if type(message) is Change else "event"] += 1
-        agents = _woken(index, record, message, subscribed[topic, partition], routed)  # type: ignore[index]
+        kinds["change" if isinstance(message, Change) else "event"] += 1
+        agents = _woken(index, record, message, subscribed[topic, partition], routed)
         if agents:
             routed.hits.append(Hit(index, record, message, agents))
     return routed
@@ -101,7 +101,7 @@ def _woken(
 ) -> list[Agent]:
     woken = []
     decisions = routed.decisions
-    snapshot = type(message) is Change and message.origin.snapshot
+    snapshot = isinstance(message, Change) and message.origin.snapshot
     for agent, start in subscribed:
         name = agent.name
         if record.offset < start:

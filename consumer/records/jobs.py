@@ -75,6 +75,11 @@ class ClaimedJob:
         )
 
     @property
+    def labels(self) -> dict[str, object]:
+        """What every log line about the run carries."""
+        return {"job_id": self.id, "event_id": self.event_id, "agent": self.agent, "attempt": self.attempt}
+
+    @property
     def idempotency_key(self) -> str:
         """Stable over all attempts of one delivery of the run."""
         return f"rowcall-{self.id}-{self.delivery}"

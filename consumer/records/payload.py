@@ -30,7 +30,7 @@ _MICROSECOND: Final = dt.timedelta(microseconds=1)
 
 def kind_of(message: Change | Event) -> Kind:
     """The job's `input_kind`."""
-    return "change" if type(message) is Change else "event"
+    return "change" if isinstance(message, Change) else "event"
 
 
 def write(message: Change | Event) -> str:
@@ -41,7 +41,12 @@ def write(message: Change | Event) -> str:
 def to_bytes(message: Change | Event) -> bytes:
     """The same as UTF-8, without NUL and without raw control characters."""
     plain = _plain(message)
-    if type(message) is Change and _is_direct(message.before) and _is_direct(message.after) and _is_direct(message.key):
+    if (
+        isinstance(message, Change)
+        and _is_direct(message.before)
+        and _is_direct(message.after)
+        and _is_direct(message.key)
+    ):
         try:
             text = orjson.dumps(plain, default=_tag, option=orjson.OPT_PASSTHROUGH_DATETIME)
         except TypeError:  # a lone surrogate, or an integer beyond 64 bits

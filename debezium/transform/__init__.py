@@ -8,6 +8,7 @@ compiler.
 from __future__ import annotations
 
 import hashlib
+import shutil
 import subprocess
 import zipfile
 from pathlib import Path
@@ -20,6 +21,9 @@ SOURCES = Path(__file__).parent
 JAR_NAME = "rowcall-connect.jar"
 # The oldest Java that Kafka Connect 4 runs on: the jar also serves a Connect that is not ours.
 TARGET_JAVA = "17"
+# By this file Connect finds the transform without looking into every class.
+SERVICE = "META-INF/services/org.apache.kafka.connect.transforms.Transformation"
+TRANSFORMS = "io.rowcall.connect.KeepNull\n"
 
 
 def built(cache: Cache) -> Path:
@@ -30,7 +34,7 @@ def built(cache: Cache) -> Path:
         CacheError: the compiler or Connect's jars could not be fetched.
     """
     compiler, libraries = cache.jars("compiler"), cache.jars("kafka")
-    digest = hashlib.sha256("\n".join([compiler.name, libraries.name]).encode())
+    digest = hashlib.sha256("\n".join([compiler.name, libraries.name, TRANSFORMS]).encode())
     for source in _sources():
         digest.update(source.read_bytes())
     return cache.complete(
@@ -53,3 +57,5 @@ def _build(jar: Path, compiler: Path, libraries: Path) -> None:
     with zipfile.ZipFile(jar, "w", zipfile.ZIP_DEFLATED) as archive:
         for compiled in sorted(classes.rglob("*.class")):
             archive.write(compiled, compiled.relative_to(classes))
+        archive.writestr(SERVICE, TRANSFORMS)
+    shutil.rmtree(classes)

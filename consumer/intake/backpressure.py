@@ -1,0 +1,56 @@
+"""Back-pressure: intake stops reading while too many jobs wait, and goes on below four fifths of the limit.
+
+The backlog stays in Kafka then, where it costs nothing; the group membership is kept.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Final
+
+from consumer import db, telemetry
+
+_log = logging.getLogger(__name__)
+_SQL: Final = db.queries("intake")
+
+RESUME_AT: Final = 0.8
+CHECK_SECONDS: Final = 1.0
+
+
+class Backlog:
+    """Counts waiting jobs, at most once in CHECK_SECONDS and only when the number may have changed.
+
+    Args:
+        limit: waiting jobs at which intake stops (ROWCALL_BACKLOG_LIMIT).
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._checked = float("-inf")
+        self.full = False
+
+    def check(self, session: db.SyncSession, *, grown: bool) -> bool:
+        """Whether intake must not read. `grown`: jobs were admitted since the last call.
+
+        Raises:
+            Outage: the database does not answer.
+        """
+        now = time.monotonic()
+        if now - self._checked < CHECK_SECONDS or not (grown or self.full):
+            return self.full
+        self._checked = now
+        with db.translated():
+            row = session.execute(_SQL["backlog"], {"limit": self._limit + 1}).fetchone()
+        waiting = 0 if row is None else int(row["waiting"])
+        telemetry.BACKLOG.set(waiting)
+        full = waiting > (self._limit * RESUME_AT if self.full else self._limit)
+        if full != self.full:
+            _log.warning(
+                "%s jobs wait: intake %s",
+                waiting,
+                "stops reading" if full else "reads again",
+                extra={"action": "backlog_full" if full else "backlog_over", "waiting": waiting, "limit": self._limit},
+            )
+        self.full = full
+        return full

@@ -1,0 +1,297 @@
+"""The loop of intake: a thread that polls, has batches admitted, and goes on through every outage.
+
+A turn: have a session, a fresh roster, the subscription and the partitions in place; poll; admit; tell Kafka. Any
+failure that time can cure lifts all partitions, keeps polling (so the group keeps us) and begins again from the stored
+positions after a growing pause. Configuration errors and a client that failed for good end the loop.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from consumer import activate, db, dedup, telemetry
+from consumer.agents.door import Agent
+from consumer.dedup import Calendar, RosterChanged
+from consumer.errors import Outage, TransactionConflict
+from consumer.intake.assignment import Assignment
+from consumer.intake.backpressure import Backlog
+from consumer.intake.pipeline import Pipeline
+from consumer.intake.roster import View, view
+from consumer.intake.routing import subscriptions
+from consumer.kafka import Brokers, Consumer, Place, Record
+from consumer.schema_registry import SchemaRegistry
+from consumer.settings import Settings
+from consumer.telemetry import HEALTH, Health
+from consumer.wire import Decoder
+
+_log = logging.getLogger(__name__)
+_SQL: Final = db.queries("intake")
+
+IDLE_SECONDS: Final = 0.5
+"""Longest wait of one poll: how soon a stop is seen."""
+ROSTER_SECONDS: Final = 5.0
+"""How old the roster may be while nothing arrives; each admission checks it anyway."""
+_CALENDAR_SECONDS: Final = 600.0
+_PRUNE_SECONDS: Final = 3600.0
+_PRUNE_TIMEOUT: Final = "3s"
+_LAG_SECONDS: Final = 5.0
+_FIRST_PAUSE: Final = 0.2
+_LONGEST_PAUSE: Final = 10.0
+
+
+class Intake:
+    """One group member. `run` blocks and belongs in a thread of its own; the properties may be read from any.
+
+    Args:
+        agents: those whose code this process has (`consumer.agents.registry.load`).
+        decoder: for messages; by default one that asks SCHEMA_REGISTRY_URL.
+        health: where the loop reports itself, as `intake`.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        agents: Sequence[Agent],
+        *,
+        decoder: Decoder | None = None,
+        health: Health = HEALTH,
+    ) -> None:
+        self._settings = settings
+        self._agents = tuple(agents)
+        self._decoder = decoder or Decoder(SchemaRegistry(settings.schema_registry_url).schema, epoch=settings.epoch)
+        self._health = health
+        self._brokers = Brokers(settings)
+        self._consumer = Consumer(settings)
+        self._assignment = Assignment(self._brokers, self._consumer)
+        self._backlog = Backlog(settings.backlog_limit)
+        self._calendar = Calendar(settings.dedup_days)
+        self._session: db.SyncSession | None = None
+        self._pipeline: Pipeline | None = None
+        self._view: View | None = None
+        self._subscribed: frozenset[str] = frozenset()
+        self._due: dict[str, float] = {}
+        self._blocked_until = 0.0
+        self._outages = 0
+        self._timeouts = 0
+        self._grown = True
+        self._paused: str | None = "starting"
+        self._progress = time.time()
+        self._lag: dict[Place, int] = {}
+        self._pulse = health.loop("intake")
+        health.expect("intake")
+
+    @property
+    def last_progress(self) -> float:
+        """When a batch was last admitted, or all was read; seconds since 1970."""
+        return self._progress
+
+    @property
+    def partitions(self) -> frozenset[Place]:
+        """The partitions being read."""
+        return frozenset(self._consumer.placed)
+
+    @property
+    def lag(self) -> int:
+        """Messages of these partitions that are not admitted yet, as last known."""
+        return sum(self._lag.values())
+
+    @property
+    def paused_reason(self) -> str | None:
+        """Why nothing is read, or None."""
+        return self._paused
+
+    def run(self, stop: threading.Event) -> None:
+        """Turn until `stop` is set.
+
+        Raises:
+            ConfigurationError: an operator must act.
+            RowcallError: the Kafka client failed for good; start a new process.
+        """
+        try:
+            while not stop.is_set():
+                self._pulse.beat()
+                try:
+                    self._turn()
+                except RosterChanged:
+                    self._assignment.lift()
+                    self._due.pop("roster", None)
+                except (Outage, TransactionConflict) as error:
+                    self._bear(error)
+        finally:
+            self._pulse.end()
+            self._health.report("intake", ready=False, detail="stopped")
+            self._consumer.close()
+            self._close_session()
+
+    def _turn(self) -> None:
+        wait = self._blocked_until - time.monotonic()
+        if wait > 0:
+            self._poll(min(wait, IDLE_SECONDS))
+            return
+        session = self._ensure_session()
+        known = self._ensure_view(session)
+        if self._backlog.check(session, grown=self._grown):
+            self._assignment.lift()
+            self._pause("backlog", f"more than {self._settings.backlog_limit} jobs wait")
+            self._poll(IDLE_SECONDS)
+            return
+        self._grown = False
+        self._assignment.place(session, known)
+        self._pause(None, None)
+        records = self._poll(IDLE_SECONDS)
+        if records:
+            self._take(records, known)
+        else:
+            self._house_keeping(session)
+
+    def _poll(self, seconds: float) -> list[Record]:
+        polled = self._consumer.poll(seconds)
+        if polled.gone:
+            self._assignment.lift(polled.gone)
+        # What was polled of a partition that has been lifted or revoked since is read again by whoever has it then.
+        placed = self._consumer.placed
+        if all(place in placed for place in {Place(record[0], record[1]) for record in polled.records}):
+            return polled.records
+        return [record for record in polled.records if Place(record[0], record[1]) in placed]
+
+    def _take(self, records: list[Record], known: View) -> None:
+        places = {Place(record[0], record[1]) for record in records}
+        assert self._pipeline is not None
+        done = self._pipeline.take(
+            records,
+            cluster=self._brokers.cluster_id(),
+            ids=self._assignment.ids,
+            subscribed=subscriptions(places, known.by_topic, self._assignment.starts),
+            stamp=known.stamp,
+        )
+        self._recovered()
+        read = {Place(record[0], record[1]): record[2] + 1 for record in records}
+        fenced = {place for place in places if self._assignment.ids[place] in done.fenced}
+        if fenced:
+            _log.warning(
+                "another intake has read further: positions are read again",
+                extra={"action": "fenced", "partitions": len(fenced)},
+            )
+            self._assignment.lift(fenced)
+        self._assignment.next |= read
+        self._consumer.commit({place: offset for place, offset in read.items() if place not in fenced})
+        self._grown = True
+        self._progress = time.time()
+        if self._is_due("lag", _LAG_SECONDS):
+            self._measure_lag()
+
+    def _recovered(self) -> None:
+        if self._outages:
+            _log.info("intake goes on", extra={"action": "recovered"})
+        self._outages = self._timeouts = 0
+        if self._consumer.batch < self._settings.intake_batch:
+            self._consumer.shrink(min(self._settings.intake_batch, self._consumer.batch * 2))
+
+    def _bear(self, error: Outage | TransactionConflict) -> None:
+        """Something is away: stop reading, keep polling, and try again after a pause."""
+        dependency = error.dependency if isinstance(error, Outage) else "database"
+        if self._outages == 0:
+            telemetry.OUTAGES.add(dependency=dependency)
+            _log.warning("intake waits: %s", error, extra={"action": "outage", "dependency": dependency})
+        timed_out = error.code == "db_25P04"
+        telemetry.BATCHES.add(result="timeout" if timed_out else "outage")
+        self._timeouts = self._timeouts + 1 if timed_out else 0
+        if self._timeouts >= 2:
+            self._consumer.shrink(self._consumer.batch // 2)
+        if dependency == "database":
+            self._close_session()
+        self._assignment.lift()
+        pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(self._outages, 10)) * random.uniform(0.5, 1.0)
+        self._blocked_until = time.monotonic() + pause
+        self._outages += 1
+        self._pause("outage", f"{dependency} is away: {error}")
+
+    def _ensure_session(self) -> db.SyncSession:
+        if self._session is None or self._session.closed or self._session.broken:
+            self._close_session()
+            session = dedup.open_session(self._settings.database_url.get_secret_value(), name="intake")
+            self._session = session
+            self._pipeline = Pipeline(self._settings, self._decoder, session, self._calendar)
+            self._due.pop("calendar", None)
+        if self._is_due("calendar", _CALENDAR_SECONDS):
+            self._calendar.refresh(self._session)
+        return self._session
+
+    def _close_session(self) -> None:
+        if self._session is not None:
+            self._session.close()
+        self._session = self._pipeline = None
+
+    def _ensure_view(self, session: db.SyncSession) -> View:
+        if self._view is None or self._is_due("roster", ROSTER_SECONDS):
+            fresh = view(activate.roster(session), self._agents)
+            if self._view is None or fresh.stamp != self._view.stamp:
+                self._assignment.lift()
+                self._report_roster(fresh)
+            self._view = fresh
+        if self._view.topics != self._subscribed:
+            self._consumer.subscribe(self._view.topics)
+            self._subscribed = self._view.topics
+        return self._view
+
+    def _report_roster(self, fresh: View) -> None:
+        telemetry.TOPICS_PAUSED.set(len(fresh.left_alone), reason="missing_agent")
+        for name in fresh.lacking:
+            _log.warning(
+                "agent %s is active, but its code is not in ROWCALL_AGENTS: its topics are not read here",
+                name,
+                extra={"action": "missing_agent", "agent": name},
+            )
+        for name in fresh.outdated:
+            _log.warning(
+                "a newer version of agent %s is active than this process has",
+                name,
+                extra={"action": "agent_outdated", "agent": name},
+            )
+
+    def _house_keeping(self, session: db.SyncSession) -> None:
+        """What can wait until nothing arrives."""
+        if self._is_due("lag", _LAG_SECONDS):
+            self._measure_lag()
+        if self._is_due("prune", _PRUNE_SECONDS):
+            own = db.connect(self._settings.database_url.get_secret_value(), name="prune")
+            try:
+                with db.translated():
+                    own.execute(_SQL["bound_statement"], {"timeout": _PRUNE_TIMEOUT})
+                dedup.prune(own, self._settings.dedup_days)
+            except Outage as error:
+                _log.info("days of event IDs not dropped yet: %s", error, extra={"action": "prune"})
+            finally:
+                own.close()
+
+    def _measure_lag(self) -> None:
+        gone = self._lag.keys() - self._consumer.placed
+        self._lag = self._consumer.lag(self._assignment.next)
+        for place in gone:
+            telemetry.LAG.forget(topic=place.topic, partition=str(place.partition))
+        for place, messages in self._lag.items():
+            telemetry.LAG.set(messages, topic=place.topic, partition=str(place.partition))
+        telemetry.PARTITIONS.set(len(self._consumer.placed))
+        if not any(self._lag.values()):
+            self._progress = time.time()
+
+    def _pause(self, kind: str | None, reason: str | None) -> None:
+        if reason == self._paused:
+            return
+        for name in ("backlog", "outage"):
+            telemetry.TOPICS_PAUSED.set(len(self._subscribed) if name == kind else 0, reason=name)
+        self._paused = reason
+        # A backlog is no reason to be taken out of service: it is worked off here.
+        self._health.report("intake", ready=kind != "outage", detail=reason or f"reads {len(self._subscribed)} topics")
+
+    def _is_due(self, what: str, seconds: float) -> bool:
+        now = time.monotonic()
+        if now < self._due.get(what, float("-inf")):
+            return False
+        self._due[what] = now + seconds
+        return True

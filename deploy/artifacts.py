@@ -1,0 +1,42 @@
+"""Fetches what the images need beyond Python packages: `python deploy/artifacts.py plugins|weights OUT`.
+
+Run in the build stages of the Dockerfile with the packages of deploy/locks/dev.txt. Everything comes through
+debezium/lock.json, so each file is accepted only with its SHA-256. `plugins` writes the plug-in path of Kafka Connect:
+Debezium, the Avro converter, and the transform that keeps NULL, compiled from debezium/transform.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+from debezium import transform
+from debezium.cache import Cache
+from debezium.paths import cache_directory
+from debezium.reporting import Reporter
+
+
+def plugins(cache: Cache, out: Path) -> None:
+    """One folder a plug-in: Connect gives each its own class loader."""
+    sources = {"debezium": cache.jars("debezium"), "apicurio": cache.jars("converter"), "rowcall": transform.built(cache)}
+    for name, source in sources.items():
+        (out / name).mkdir(parents=True)
+        for jar in sorted(source.glob("*.jar")):
+            shutil.copyfile(jar, out / name / jar.name)
+
+
+def weights(cache: Cache, out: Path) -> None:
+    """The tiny model's weights, as tiny.gguf."""
+    out.mkdir(parents=True)
+    shutil.copyfile(cache.weights(), out / "tiny.gguf")
+
+
+def main(what: str, out: str) -> None:
+    """Fetch one of them into a folder that does not exist yet."""
+    cache = Cache(cache_directory(), Reporter())
+    {"plugins": plugins, "weights": weights}[what](cache, Path(out))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])
