@@ -37,7 +37,8 @@ RUN python deploy/artifacts.py weights /out/weights
 FROM apache/kafka:4.3.1 AS connect
 COPY --from=artifacts /out/plugins /opt/rowcall/plugins
 COPY deploy/connect/connect.properties /etc/rowcall/connect.properties
-USER appuser
+# appuser of the base image
+USER 1000
 ENV KAFKA_HEAP_OPTS="-Xms128m -Xmx768m"
 EXPOSE 8083
 HEALTHCHECK --interval=5s --timeout=5s --start-period=60s --retries=6 \

@@ -11,12 +11,12 @@ import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from confluent_kafka import Consumer as LibrdkafkaConsumer
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._listoffsets import EarliestSpec, LatestSpec, OffsetSpec
+from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from consumer.errors import ConfigurationError, Outage, RowcallError
 from consumer.settings import Settings
@@ -329,13 +329,13 @@ class Brokers:
         Raises:
             Outage, ConfigurationError: as `cluster_id`.
         """
-        firsts = self._offsets(places, EarliestSpec())
-        ends = self._offsets(places, LatestSpec())
+        firsts = self._offsets(places, _spec("earliest"))
+        ends = self._offsets(places, _spec("latest"))
         return {place: (first, ends[place]) for place, first in firsts.items() if place in ends}
 
     def ends(self, places: Iterable[Place]) -> dict[Place, int]:
         """The next offset to be written in each partition."""
-        return self._offsets(places, LatestSpec())
+        return self._offsets(places, _spec("latest"))
 
     def _offsets(self, places: Iterable[Place], spec: OffsetSpec) -> dict[Place, int]:
         wanted = {TopicPartition(*place): spec for place in places}
@@ -386,6 +386,12 @@ def _record(message: Any) -> Record:
         message.headers(),
         moment if kind else None,
     )
+
+
+def _spec(name: Literal["earliest", "latest"]) -> OffsetSpec:
+    # The class methods carry no types.
+    spec: OffsetSpec = getattr(OffsetSpec, name)()
+    return spec
 
 
 def _client(values: dict[str, Any]) -> LibrdkafkaConsumer:

@@ -25,6 +25,8 @@ CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 # consumer may spend between two polls.
 UNKNOWN_TRIES: Final = 5
 UNKNOWN_PAUSE_SECONDS: Final = 0.5
+# The registry API's error codes for a schema, a subject and a version it does not know.
+UNKNOWN_CODES: Final = frozenset({40401, 40402, 40403})
 # How long an unknown ID is refused without asking again, so that many bad messages do not wait for it one by one.
 UNKNOWN_SECONDS: Final = 30.0
 # New versions of our own records must be readable by agents that know the older one.
@@ -105,9 +107,20 @@ class SchemaRegistry:
             answer = self._ask("GET", f"/schemas/ids/{schema_id}")
             if answer.ok:
                 return self._assemble(_object(answer, self._shown))
+            self._expect_unknown(answer)
         self._unknown[schema_id] = time.monotonic()
         _log.warning("schema ID unknown", extra={"action": "schema_unknown", "schema_id": schema_id})
         raise _unknown(schema_id)
+
+    def _expect_unknown(self, answer: Response) -> None:
+        # A wrong URL answers 404 as well; only the registry's own error code may condemn a message.
+        code = _object(answer, self._shown).get("error_code")
+        if code not in UNKNOWN_CODES:
+            raise Outage(
+                f"what answers at {self._shown} is not a schema registry: {answer.status} {_message(answer)}",
+                dependency="registry",
+                code="registry_answer",
+            )
 
     def _assemble(self, body: Mapping[str, Any]) -> Any:
         kind = body.get("schemaType") or "AVRO"

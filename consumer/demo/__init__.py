@@ -1,6 +1,6 @@
 """`rowcall demo`: the main job end to end on the embedded real stack, while you watch.
 
-`scene` starts stack, schema, connectors and workers; `acts` commits orders, kills a worker, kills Connect; `watch` shows
-the runs; `verdict` counts in the database and on the topics. Promises: the last line is `demo ok: …` with exit code 0,
-or says what was wrong with exit code 1; no process is left behind.
+`scene` starts stack, schema, connectors and workers; `acts` commits orders, kills a worker, kills Connect; `watch`
+shows the runs; `verdict` counts in the database and on the topics. Promises: the last line is `demo ok: …` with exit
+code 0, or says what was wrong with exit code 1; no process is left behind.
 """

@@ -7,30 +7,11 @@ SELECT rowcall.promote(%s) AS placed;
 SELECT rowcall.reclaim(%s) AS reclaimed;
 
 -- name: claim
--- Takes the heads of ready lanes. Locks lane and job together and skips what is locked, so it never waits.
-WITH picked AS MATERIALIZED (
-    SELECT j.id FROM rowcall.lanes l JOIN rowcall.agent_jobs j ON j.id = l.head
-    WHERE l.ready_at <= rowcall.now()
-    AND l.agent = ANY (ARRAY(
-        SELECT a.name FROM rowcall.agents a WHERE a.name = ANY (%(agents)s)
-        AND (a.state = 'ACTIVE' OR (a.state = 'PAUSED' AND a.paused_until <= rowcall.now()))))
-    AND j.status IN ('PENDING', 'WAITING_RETRY')
-    ORDER BY l.ready_at, l.head LIMIT %(limit)s FOR UPDATE OF l, j SKIP LOCKED
-), claimed AS (
-    UPDATE rowcall.agent_jobs j SET
-        status = 'RUNNING', owner = %(owner)s, lease_epoch = j.lease_epoch + 1, attempt_count = j.attempt_count + 1,
-        deadline = rowcall.now() + make_interval(secs => %(deadline)s),
-        locked_until = rowcall.now() + make_interval(secs => least(%(lease)s, %(deadline)s)),
-        started_at = coalesce(j.started_at, rowcall.now()), reason = NULL, updated_at = rowcall.now()
-    FROM picked p WHERE j.id = p.id
-    RETURNING j.*
-), held AS (
-    UPDATE rowcall.lanes l SET ready_at = NULL FROM claimed c WHERE l.agent = c.job_type AND l.key_hash = c.key_hash
-)
+-- Takes the heads of ready lanes; see 0002_moves.sql.
 SELECT id, job_type, lease_epoch, attempt_count, max_attempts, input_kind, payload::text AS payload, steps_done,
     agent_version, event_id, delivery, occurred_at, key_text, source_topic, source_partition, source_offset,
     root_event, depth, chain, tenant, traceparent, approved_answer::text AS approved_answer, approved_by, created_at
-FROM claimed ORDER BY id;
+FROM rowcall.claim(%(agents)s, %(limit)s, %(owner)s, %(lease)s, %(deadline)s) ORDER BY id;
 
 -- name: beat
 -- Renews leases. Skips rows that a checkpoint or outcome holds: those renew by themselves. Never past the deadline.

@@ -177,7 +177,7 @@ CREATE TABLE rowcall.lanes (
     ready_at timestamptz,
     PRIMARY KEY (agent, key_hash)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);
-CREATE INDEX lanes_ready ON rowcall.lanes (ready_at, head) WHERE ready_at IS NOT NULL;
+CREATE INDEX lanes_ready ON rowcall.lanes (agent, ready_at, head) WHERE ready_at IS NOT NULL;
 CREATE SEQUENCE rowcall.lane_order;
 
 -- Step state. `superseded` counts how often the step was thrown away for another attempt; 0 is the one in force.

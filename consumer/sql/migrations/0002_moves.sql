@@ -34,6 +34,45 @@ BEGIN
     RETURN v_count;
 END $$;
 
+-- claim: lease the heads of ready lanes to p_owner, up to p_limit, one agent after the other in random order, so that no
+-- agent's backlog is read for another's work. Locks lane and job together and skips what is locked: it never waits.
+CREATE FUNCTION rowcall.claim(
+    p_agents text[], p_limit integer, p_owner uuid, p_lease double precision, p_deadline double precision
+) RETURNS SETOF rowcall.agent_jobs LANGUAGE plpgsql AS $$
+DECLARE
+    v_agent text;
+    v_left integer := p_limit;
+    v_count integer;
+BEGIN
+    FOR v_agent IN
+        SELECT name FROM rowcall.agents WHERE name = ANY (p_agents)
+        AND (state = 'ACTIVE' OR (state = 'PAUSED' AND paused_until <= rowcall.now())) ORDER BY random()
+    LOOP
+        EXIT WHEN v_left <= 0;
+        RETURN QUERY
+        WITH picked AS MATERIALIZED (
+            SELECT j.id FROM rowcall.lanes l JOIN rowcall.agent_jobs j ON j.id = l.head
+            WHERE l.agent = v_agent AND l.ready_at <= rowcall.now() AND j.status IN ('PENDING', 'WAITING_RETRY')
+            ORDER BY l.ready_at, l.head LIMIT v_left FOR UPDATE OF l, j SKIP LOCKED
+        ), claimed AS (
+            UPDATE rowcall.agent_jobs j SET
+                status = 'RUNNING', owner = p_owner, lease_epoch = j.lease_epoch + 1,
+                attempt_count = j.attempt_count + 1,
+                deadline = rowcall.now() + make_interval(secs => p_deadline),
+                locked_until = rowcall.now() + make_interval(secs => least(p_lease, p_deadline)),
+                started_at = coalesce(j.started_at, rowcall.now()), reason = NULL, updated_at = rowcall.now()
+            FROM picked p WHERE j.id = p.id
+            RETURNING j.*
+        ), held AS (
+            UPDATE rowcall.lanes l SET ready_at = NULL FROM claimed c
+            WHERE l.agent = c.job_type AND l.key_hash = c.key_hash
+        )
+        SELECT * FROM claimed;
+        GET DIAGNOSTICS v_count = ROW_COUNT;
+        v_left := v_left - v_count;
+    END LOOP;
+END $$;
+
 -- settle: the one way in which runs end, wait, are released, retried or cancelled. One element an array position:
 -- p_epochs NULL is a person's move on whatever state the job is in; otherwise the job must be RUNNING in that epoch.
 -- p_delays in seconds from now. Returns the ids that moved; an id not returned has lost its lease, or may not move so.
@@ -187,3 +226,21 @@ RETURNS TABLE (txid bigint, full_txid bigint, state text, job_id bigint, agent t
         r.id, r.job_type
     FROM bounds b, extended e LEFT JOIN rowcall.agent_jobs r ON r.result_txid = e.full_txid
 $$;
+
+-- Every lookup of these functions goes by an index for a few hundred rows at most. Statistics of a queue are always
+-- stale, and a plan made from them once read 100,000 rows to claim 256: forbid the plans that can. Joins of arrays
+-- keep their hashes.
+DO $$
+DECLARE
+    v_function regprocedure;
+    v_setting text;
+BEGIN
+    FOR v_function IN SELECT p.oid::regprocedure FROM pg_proc p WHERE p.pronamespace = 'rowcall'::regnamespace
+        AND p.proname IN ('promote', 'claim', 'settle', 'refresh_lanes', 'reclaim') LOOP
+        FOREACH v_setting IN ARRAY ARRAY['enable_seqscan', 'enable_bitmapscan', 'enable_mergejoin', 'jit'] LOOP
+            EXECUTE format('ALTER FUNCTION %s SET %s = off', v_function, v_setting);
+        END LOOP;
+    END LOOP;
+    ALTER FUNCTION rowcall.claim SET enable_hashjoin = off;
+    ALTER FUNCTION rowcall.claim SET enable_sort = off;
+END $$;

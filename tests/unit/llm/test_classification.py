@@ -42,7 +42,7 @@ def class_of(code: str) -> type[ModelError]:
 
 
 def case(name: str, *replies: Reply, code: str | None = None, requests: int | None = None) -> Any:
-    twice = code is not None and class_of(code) in (ModelRetryable, ModelInvalid) or code in (CUT_OFF, NEVER)
+    twice = (code is not None and class_of(code) in (ModelRetryable, ModelInvalid)) or code in (CUT_OFF, NEVER)
     return pytest.param(Case(name, replies, code, requests or (2 if twice else 1)), id=name)
 
 

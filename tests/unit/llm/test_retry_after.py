@@ -37,7 +37,7 @@ def test_retry_after_in_each_form(headers: dict[str, str], seconds: float | None
     ("text", "seconds"),
     [
         ("12ms", 0.012), ("6m0s", 360.0), ("1h2m3.5s", 3723.5), ("114h13m26.4s", 411_206.4), ("7us", 7e-6),
-        ("2d", 172_800.0), ("0s", None), ("-1s", None), ("6", None), ("", None), ("6m0", None), ("s", None), ("1 s", None),
+        ("0s", None), ("-1s", None), ("6", None), ("", None), ("6m0", None), ("1 s", None),
     ],
 )  # fmt: skip
 def test_go_durations(text: str, seconds: float | None) -> None:

@@ -1,0 +1,116 @@
+"""intake_over_fastavro: intake's own path, without Kafka, against nothing but reading the same messages by fastavro.
+
+Ours is `consumer.intake.Pipeline.take` as the loop of intake calls it: decode to `Change`, event ID, two triggers that
+read every column, own-write lookup, and one durable transaction with positions, event IDs and two jobs an event. The
+reference is `fastavro.schemaless_reader` over the values alone. Both take the same batch one after the other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+import fastavro
+
+from benchmarks.agents import INTAKE_TOPIC, WAKING
+from benchmarks.figures import Measured, NotMeasured, Rounds
+from benchmarks.messages import take_transactions, updates
+from benchmarks.services import Services
+from consumer import activate, db, dedup
+from consumer.intake import Pipeline
+from consumer.kafka import Place, Record, Topic
+from consumer.positions import PartitionId
+from consumer.settings import load
+from consumer.wire import Decoder
+from tests.envelopes import ORDERS
+
+BATCH: Final = 2000
+"""The default of ROWCALL_INTAKE_BATCH."""
+PARTITIONS: Final = 6
+
+
+class _NoBrokers:
+    """Topics that do not exist yet: agents activated now read them from their beginning."""
+
+    def cluster_id(self) -> str:
+        """A cluster of this name alone."""
+        return "bench"
+
+    def topics(self, names: Any) -> dict[str, Topic]:
+        """None."""
+        return {}
+
+    def ends(self, places: Any) -> dict[Place, int]:
+        """None."""
+        return {}
+
+
+def measure(services: Services) -> Measured:
+    """Events a second by both, in rounds of several batches."""
+    rounds, batches = (2, 3) if services.quick else (5, 10)
+    total = BATCH * (rounds * batches + 2)
+    with services.database() as url, contextlib.closing(dedup.open_session(url, name="intake")) as session:
+        records = _records(total, take_transactions(url, total))
+        settings = load({"DATABASE_URL": url})
+        calendar = dedup.Calendar(settings.dedup_days)
+        calendar.refresh(session)
+        activate.activate(session, _NoBrokers(), WAKING)
+        pipeline = Pipeline(settings, Decoder(ORDERS.schemas.__getitem__, epoch=settings.epoch), session, calendar)
+        places = [Place(INTAKE_TOPIC, number) for number in range(PARTITIONS)]
+        ids = {place: PartitionId("bench-topic", place.partition) for place in places}
+        subscribed = {place: [(agent, 0) for agent in WAKING] for place in places}
+        schema = fastavro.parse_schema(ORDERS.value_schema)
+
+        def ours(batch: Sequence[Record]) -> float:
+            began = time.perf_counter()
+            done = pipeline.take(batch, cluster="bench", ids=ids, subscribed=subscribed)
+            seconds = time.perf_counter() - began
+            if sum(done.jobs.values()) != len(batch) * len(WAKING):
+                raise NotMeasured(f"{len(batch)} events gave {dict(done.jobs)} jobs")
+            return seconds
+
+        ours_s, bare_s = [], []
+        batch_list = [records[start : start + BATCH] for start in range(0, total, BATCH)]
+        for batch in batch_list[:2]:  # plans and caches, of both sides
+            ours(batch), _bare(batch, schema)
+        for number in range(rounds):
+            part = batch_list[2 + number * batches : 2 + (number + 1) * batches]
+            pairs = [(ours(batch), _bare(batch, schema)) for batch in part]
+            ours_s.append(BATCH * batches / sum(pair[0] for pair in pairs))
+            bare_s.append(BATCH * batches / sum(pair[1] for pair in pairs))
+        _check(session, total)
+    result = Rounds(ours_s, bare_s)
+    raw = {"batch": BATCH, "batches_a_round": batches, "value_bytes": len(records[0].value or b""), **result.raw()}
+    return Measured({"intake_over_fastavro": result.ratio}, raw)
+
+
+def _records(count: int, first_txid: int) -> list[Record]:
+    now_ms = int(time.time() * 1000)
+    return [
+        Record(INTAKE_TOPIC, number % PARTITIONS, number // PARTITIONS, key, value, None, now_ms)
+        for number, (key, value) in enumerate(updates(count, first_txid=first_txid))
+    ]
+
+
+def _bare(batch: Sequence[Record], schema: Any) -> float:
+    read, stream = fastavro.schemaless_reader, io.BytesIO
+    began = time.perf_counter()
+    for record in batch:
+        data = stream(record.value)
+        data.seek(5)
+        read(data, schema)
+    return time.perf_counter() - began
+
+
+def _check(session: db.SyncSession, events: int) -> None:
+    """Every event has its two jobs and its two dedup rows, and no dead letter."""
+    row = session.execute(
+        "SELECT (SELECT count(*) FROM rowcall.agent_jobs WHERE status = 'PENDING') AS jobs,"
+        " (SELECT count(*) FROM rowcall.processed_events) AS seen, (SELECT count(*) FROM rowcall.dead_letters) AS dead"
+    ).fetchone()
+    wanted = {"jobs": events * len(WAKING), "seen": events * len(WAKING), "dead": 0}
+    if row != wanted:
+        raise NotMeasured(f"after {events} events the database has {row}, not {wanted}")

@@ -1,0 +1,140 @@
+"""`rowcall connectors`: Debezium connectors from JSON files to Kafka Connect."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import click
+
+from consumer import connect
+from consumer.cli.opening import quiet_settings
+from consumer.cli.output import as_json, print_json, print_table
+from consumer.connect import ConnectClient, ConnectorFile
+from consumer.errors import OperatorError
+from consumer.settings import Settings
+
+_NAME = click.argument("name", required=False)
+_DIRECTORY = click.option(
+    "--directory",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Folder of connector files.  [default: the ones that ship with Rowcall]",
+)
+
+
+@click.group()
+def connectors() -> None:
+    """Apply and inspect Debezium connectors.
+
+    A file is Connect's own JSON; ${NAME} is filled from the environment. DATABASE_HOST, _PORT, _USER, _PASSWORD and
+    _NAME come from DATABASE_URL; set one of them where Connect reaches the database in another way than this command.
+
+    Example: rowcall connectors apply
+    """
+
+
+@connectors.command()
+@_NAME
+@_DIRECTORY
+@click.option("--restart-failed", is_flag=True, help="Also restart connectors and tasks that have failed.")
+def apply(name: str | None, directory: Path | None, restart_failed: bool) -> None:
+    """Bring Connect to what the files say; nothing is touched when a file is refused. Safe to repeat.
+
+    Example: rowcall connectors apply rows --restart-failed
+    """
+    loaded = quiet_settings()
+    client, files = ConnectClient(loaded.connect_url), _files(loaded, directory, name)
+    for applied in connect.apply(client, files):
+        click.echo(f"{applied.name}: {applied.action}")
+        for change in applied.changed:
+            click.echo(f"  {change.key}: {change.running or '(unset)'} → {change.wanted or '(unset)'}")
+        for advice in applied.advice:
+            click.echo(
+                f"  advice: {advice.setting} = {advice.wanted}, not {advice.present or '(unset)'}: {advice.cost}"
+            )
+    if restart_failed:
+        for file in files:
+            status_of = client.status(file.name, file.mask)
+            if status_of is not None and status_of.failed:
+                client.restart_failed(file.name)
+                click.echo(f"{file.name}: restarted what had failed")
+
+
+@connectors.command()
+@_NAME
+@as_json
+def status(name: str | None, json_output: bool) -> None:
+    """How the connectors and their tasks do; exit code 1 if one of them does not run.
+
+    Example: rowcall connectors status
+    """
+    client = ConnectClient(quiet_settings().connect_url)
+    found = [client.status(item) for item in ([name] if name else client.names())]
+    states = [state for state in found if state is not None]
+    if name and not states:
+        raise OperatorError(f"Connect has no connector {name}; it has {', '.join(client.names()) or 'none'}")
+    if json_output:
+        print_json([dataclasses.asdict(state) for state in states])
+    else:
+        rows: list[dict[str, Any]] = []
+        for state in states:
+            rows.append({"connector": state.name, "task": "", "state": state.state, "reason": state.reason})
+            rows += [
+                {"connector": state.name, "task": task.id, "state": task.state, "reason": task.reason}
+                for task in state.tasks
+            ]
+        print_table(rows, ("connector", "task", "state", "reason"), empty="Connect has no connectors")
+    if not all(state.healthy for state in states):
+        click.get_current_context().exit(1)
+
+
+@connectors.command()
+@_NAME
+@_DIRECTORY
+@as_json
+def diff(name: str | None, directory: Path | None, json_output: bool) -> None:
+    """Where files and running connectors differ; exit code 1 if they do.
+
+    Example: rowcall connectors diff --directory deploy/connectors
+    """
+    loaded = quiet_settings()
+    found = connect.diff(ConnectClient(loaded.connect_url), _files(loaded, directory, name))
+    if json_output:
+        print_json({key: None if item is None else list(map(dataclasses.asdict, item)) for key, item in found.items()})
+    for connector, changes in {} if json_output else found.items():
+        if changes is None:
+            click.echo(f"{connector}: not there")
+        elif not changes:
+            click.echo(f"{connector}: the same")
+        for change in changes or ():
+            click.echo(f"{connector}: {change.key}: running {change.running!r}, file {change.wanted!r}")
+    if any(changes is None or changes for changes in found.values()):
+        click.get_current_context().exit(1)
+
+
+@connectors.command()
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def delete(name: str, yes: bool) -> None:
+    """Remove a connector. Its slot and publication stay in the database; an unread slot keeps WAL.
+
+    Example: rowcall connectors delete rows --yes
+    """
+    if not yes:
+        click.confirm(f"Delete connector {name}?", abort=True)
+    ConnectClient(quiet_settings().connect_url).delete(name)
+    click.echo(f"{name}: deleted; drop its replication slot if it does not come back")
+
+
+def _files(loaded: Settings, directory: Path | None, name: str | None) -> Sequence[ConnectorFile]:
+    values = connect.database_variables(loaded.database_url.get_secret_value())
+    environment = {**values, "SCHEMA_REGISTRY_URL": loaded.schema_registry_url, **os.environ}
+    files = connect.load(directory or Path(str(resources.files("debezium") / "connectors")), environment)
+    chosen = [file for file in files if name in (None, file.name)]
+    if not chosen:
+        raise OperatorError(f"no connector file is named {name}; there are {', '.join(file.name for file in files)}")
+    return chosen
