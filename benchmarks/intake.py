@@ -1,8 +1,9 @@
 """intake_over_fastavro: intake's own path, without Kafka, against nothing but reading the same messages by fastavro.
 
-Ours is `consumer.intake.Pipeline.take` as the loop of intake calls it: decode to `Change`, event ID, two triggers that
-read every column, own-write lookup, and one durable transaction with positions, event IDs and two jobs an event. The
-reference is `fastavro.schemaless_reader` over the values alone. Both take the same batch one after the other.
+Ours is `consumer.intake.Pipeline.take_all`, as the loop of intake works while messages flow: decode to `Change`, event
+ID, two triggers that read every column, own-write lookup, and one durable transaction a batch with positions, event IDs
+and two jobs an event. The reference is `fastavro.schemaless_reader` over the values alone. Both take the same batches,
+one side after the other, in short rounds.
 """
 
 from __future__ import annotations
@@ -50,41 +51,43 @@ class _NoBrokers:
 
 def measure(services: Services) -> Measured:
     """Events a second by both, in rounds of several batches."""
-    rounds, batches = (2, 3) if services.quick else (5, 10)
-    total = BATCH * (rounds * batches + 2)
-    with services.database() as url, contextlib.closing(dedup.open_session(url, name="intake")) as session:
+    rounds, batches = (2, 3) if services.quick else (9, 6)
+    total = BATCH * batches * (rounds + 1)
+    with (
+        services.database() as url,
+        contextlib.closing(dedup.open_session(url, name="intake")) as writer,
+        contextlib.closing(db.connect(url, name="intake reader")) as reader,
+    ):
         records = _records(total, take_transactions(url, total))
         settings = load({"DATABASE_URL": url})
         calendar = dedup.Calendar(settings.dedup_days)
-        calendar.refresh(session)
-        activate.activate(session, _NoBrokers(), WAKING)
-        pipeline = Pipeline(settings, Decoder(ORDERS.schemas.__getitem__, epoch=settings.epoch), session, calendar)
-        places = [Place(INTAKE_TOPIC, number) for number in range(PARTITIONS)]
-        ids = {place: PartitionId("bench-topic", place.partition) for place in places}
-        subscribed = {place: [(agent, 0) for agent in WAKING] for place in places}
+        calendar.refresh(writer)
+        activate.activate(writer, _NoBrokers(), WAKING)
+        decoder = Decoder(ORDERS.schemas.__getitem__, epoch=settings.epoch)
+        pipeline = Pipeline(settings, decoder, reader=reader, writer=writer, calendar=calendar)
         schema = fastavro.parse_schema(ORDERS.value_schema)
-
-        def ours(batch: Sequence[Record]) -> float:
-            began = time.perf_counter()
-            done = pipeline.take(batch, cluster="bench", ids=ids, subscribed=subscribed)
-            seconds = time.perf_counter() - began
-            if sum(done.jobs.values()) != len(batch) * len(WAKING):
-                raise NotMeasured(f"{len(batch)} events gave {dict(done.jobs)} jobs")
-            return seconds
-
-        ours_s, bare_s = [], []
-        batch_list = [records[start : start + BATCH] for start in range(0, total, BATCH)]
-        for batch in batch_list[:2]:  # plans and caches, of both sides
-            ours(batch), _bare(batch, schema)
-        for number in range(rounds):
-            part = batch_list[2 + number * batches : 2 + (number + 1) * batches]
-            pairs = [(ours(batch), _bare(batch, schema)) for batch in part]
-            ours_s.append(BATCH * batches / sum(pair[0] for pair in pairs))
-            bare_s.append(BATCH * batches / sum(pair[1] for pair in pairs))
-        _check(session, total)
-    result = Rounds(ours_s, bare_s)
+        parts = [records[start : start + BATCH * batches] for start in range(0, total, BATCH * batches)]
+        _ours(pipeline, parts[0]), _bare(parts[0], schema)  # plans and caches, of both sides
+        pairs = [(_ours(pipeline, part), _bare(part, schema)) for part in parts[1:]]
+        _check(writer, total)
+    result = Rounds([BATCH * batches / pair[0] for pair in pairs], [BATCH * batches / pair[1] for pair in pairs])
     raw = {"batch": BATCH, "batches_a_round": batches, "value_bytes": len(records[0].value or b""), **result.raw()}
     return Measured({"intake_over_fastavro": result.ratio}, raw)
+
+
+def _ours(pipeline: Pipeline, records: Sequence[Record]) -> float:
+    places = [Place(INTAKE_TOPIC, number) for number in range(PARTITIONS)]
+    ids = {place: PartitionId("bench-topic", place.partition) for place in places}
+    subscribed = {place: [(agent, 0) for agent in WAKING] for place in places}
+    batches = [records[start : start + BATCH] for start in range(0, len(records), BATCH)]
+    began = time.perf_counter()
+    jobs = 0
+    for done in pipeline.take_all(batches, cluster="bench", ids=ids, subscribed=subscribed):
+        jobs += done.jobs.total()
+    seconds = time.perf_counter() - began
+    if jobs != len(records) * len(WAKING):
+        raise NotMeasured(f"{len(records)} events gave {jobs} jobs")
+    return seconds
 
 
 def _records(count: int, first_txid: int) -> list[Record]:

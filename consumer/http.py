@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from types import ModuleType, TracebackType
 from typing import Any, Final, Self, cast
 from urllib.parse import urlsplit, urlunsplit
@@ -83,7 +84,7 @@ class AsyncHttp:
         """
         with _mapped(self._dependency, url):
             request = httpx.Request(method, url, headers=_headers(headers), content=content, extensions=self._timeouts)
-            response = await self._client._transport.handle_async_request(request)
+            response = await self._client.send(request, stream=True)
             try:
                 chunks, size = [], 0
                 async for chunk in response.aiter_bytes():
@@ -164,7 +165,11 @@ def open_async(
     """
     timeout = httpx.Timeout(read_seconds, connect=connect_seconds)
     client = httpx.AsyncClient(
-        transport=_Lanes(idle_connections), timeout=timeout, follow_redirects=False, trust_env=False
+        transport=_Lanes(idle_connections),
+        timeout=timeout,
+        follow_redirects=False,
+        trust_env=False,
+        cookies=_no_cookies(),
     )
     return AsyncHttp(client, dependency)
 
@@ -172,7 +177,9 @@ def open_async(
 def open_sync(dependency: str, *, connect_seconds: float = 10.0, read_seconds: float | None = 30.0) -> SyncHttp:
     """The blocking client for `dependency`."""
     timeout = httpx.Timeout(read_seconds, connect=connect_seconds)
-    client = httpx.Client(timeout=timeout, follow_redirects=False, trust_env=False, verify=_certificates())
+    client = httpx.Client(
+        timeout=timeout, follow_redirects=False, trust_env=False, verify=_certificates(), cookies=_no_cookies()
+    )
     return SyncHttp(client, dependency)
 
 
@@ -247,6 +254,11 @@ class _LaneStream(httpx.AsyncByteStream):
 def _lane() -> httpx.AsyncHTTPTransport:
     limits = httpx.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=IDLE_SECONDS)
     return httpx.AsyncHTTPTransport(verify=_certificates(), trust_env=False, limits=limits)
+
+
+def _no_cookies() -> CookieJar:
+    """A jar that keeps nothing: one call must not carry what another was given."""
+    return CookieJar(DefaultCookiePolicy(allowed_domains=[]))
 
 
 @cache

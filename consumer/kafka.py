@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, NamedTuple
 from confluent_kafka import Consumer as LibrdkafkaConsumer
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from consumer.errors import ConfigurationError, Outage, RowcallError
@@ -99,7 +100,7 @@ class Consumer:
         self._missing: set[str] = set()
         self._batch = settings.intake_batch
         self._linger = settings.intake_linger_ms / 1000
-        self._flowing = False
+        self.flowing = False
         self.owned: set[Place] = set()
         self.placed: set[Place] = set()
         self.rebalances = 0
@@ -153,12 +154,12 @@ class Consumer:
         if self._failure is not None:
             raise self._failure
         if not first:
-            self._flowing = False
+            self.flowing = False
             return Polled([], [])
         rest = self._client.consume(self._batch - 1, 0) if self._batch > 1 else []
-        if self._flowing and self._linger and len(rest) < self._batch - 1:
+        if self.flowing and self._linger and len(rest) < self._batch - 1:
             rest += self._client.consume(self._batch - 1 - len(rest), self._linger)
-        self._flowing = len(rest) >= min(32, self._batch - 1)
+        self.flowing = len(rest) >= min(32, self._batch - 1)
         return self._sorted(first + rest)
 
     def shrink(self, batch: int) -> None:
@@ -336,6 +337,22 @@ class Brokers:
     def ends(self, places: Iterable[Place]) -> dict[Place, int]:
         """The next offset to be written in each partition."""
         return self._offsets(places, _spec("latest"))
+
+    def retention_ms(self, names: Iterable[str]) -> dict[str, int]:
+        """How long each of these topics keeps a message, in milliseconds; -1 for ever.
+
+        Raises:
+            Outage, ConfigurationError: as `cluster_id`.
+        """
+        wanted = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in sorted(names)]
+        if not wanted:
+            return {}
+        found = {}
+        for resource, future in self._admin.describe_configs(wanted, request_timeout=ADMIN_SECONDS).items():
+            described = self._answer(future, missing=_UNKNOWN_TOPIC)
+            if described is not None:
+                found[resource.name] = int(described["retention.ms"].value)
+        return found
 
     def _offsets(self, places: Iterable[Place], spec: OffsetSpec) -> dict[Place, int]:
         wanted = {TopicPartition(*place): spec for place in places}

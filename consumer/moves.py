@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Final, assert_never
 
 from consumer import db
 from consumer.records.jobs import ClaimedJob, Failed, Released, Retry, Succeeded, storable
 
 _SQL = db.queries("moves")
+# A delay an agent asks for: at most 10 years, so that any number it gives is a time Postgres has.
+_LONGEST_DELAY: Final = 10 * 365 * 86400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +47,25 @@ def settlement(
         case Retry(code, error, delay, counts):
             if counts and job.attempt >= job.max_attempts:
                 text = f"attempt {job.attempt} of {job.max_attempts}: {error}"
-                return Settlement(job.id, job.epoch, "FAILED", code=code, error=storable(text))
+                return Settlement(job.id, job.epoch, "FAILED", code=_code(code), error=storable(text))
             return Settlement(
-                job.id, job.epoch, "WAITING_RETRY", code=code, error=storable(error), delay=delay,
+                job.id, job.epoch, "WAITING_RETRY", code=_code(code), error=storable(error), delay=bounded(delay),
                 attempts=0 if counts else -1,
             )  # fmt: skip
         case Failed(code, error):
-            return Settlement(job.id, job.epoch, "FAILED", code=code, error=storable(error))
+            return Settlement(job.id, job.epoch, "FAILED", code=_code(code), error=storable(error))
         case Released(reason, delay):
-            return Settlement(job.id, job.epoch, "PENDING", reason=storable(reason), delay=delay, attempts=-1)
+            return Settlement(job.id, job.epoch, "PENDING", reason=storable(reason), delay=bounded(delay), attempts=-1)
     assert_never(verdict)
+
+
+def bounded(delay: float) -> float:
+    """A delay in seconds that Postgres can add to a time: 0 for what is negative or no number, at most 10 years."""
+    return min(delay, _LONGEST_DELAY) if delay > 0 else 0.0
+
+
+def _code(code: str) -> str:
+    return storable(code)[:100]
 
 
 async def settle(session: db.Session, moves: Sequence[Settlement]) -> list[bool]:
@@ -75,7 +86,9 @@ async def settle(session: db.Session, moves: Sequence[Settlement]) -> list[bool]
             },
         )
         moved = {row["id"] for row in await cursor.fetchall()}
-    return [move.job_id in moved for move in moves]
+    # Where a group holds several epochs of one run, only the last of them can be its owner's.
+    last = {move.job_id: move.epoch for move in sorted(moves, key=lambda move: move.epoch)}
+    return [move.job_id in moved and move.epoch == last[move.job_id] for move in moves]
 
 
 async def settle_group(session: db.Session, moves: Sequence[Settlement]) -> list[bool]:

@@ -97,22 +97,13 @@ class Outbox:
         self._namespace = namespace
         self._schemas: dict[str, AvroSchema | None] = {}
 
-    async def prepare(self) -> None:
-        """Register every schema now, so that no run waits for the registry.
-
-        Raises:
-            ConfigurationError: the registry refuses a schema.
-            Outage: the registry does not answer.
-        """
-        for topic in schemas.topics():
-            await self._schema(topic)
-
     async def send(self, session: db.Session, job: ClaimedJob, emissions: Sequence[Emission]) -> None:
         """Write the rows on a session that is inside the outcome transaction of `job`.
 
         Raises:
             AgentError: a record does not fit its topic's schema; names the field.
-            ConfigurationError, Outage: as `prepare`, for a topic it has not prepared.
+            ConfigurationError: the registry refuses the schema of a topic.
+            Outage: the registry, asked once a topic and process, does not answer.
         """
         if not emissions:
             return
@@ -168,13 +159,12 @@ def row(namespace: str, run: int, number: int, emission: Emission, schema: AvroS
 
 
 def cause(job: ClaimedJob) -> str:
-    """The header `cause`: the event all this began with, the sending run, its depth, the agents up to it.
-
-    Who is woken by the event stands one deeper.
+    """The header `cause` as intake reads it: the event all this began with, the sending run, how many runs deep whoever
+    is woken stands, and the agents up to the sender.
     """
-    chain = [*job.chain, job.agent] if job.chain[-1:] != (job.agent,) else list(job.chain)
     root = job.root_event or job.event_id or f"job:{job.id}"
-    return orjson.dumps({"root": root, "job": job.id, "depth": job.depth, "chain": chain}).decode()
+    chain = [*job.chain, job.agent]
+    return orjson.dumps({"root": root, "job": job.id, "depth": job.depth + 1, "chain": chain}).decode()
 
 
 def avro_schema(raw: Mapping[str, Any], schema_id: int) -> AvroSchema:

@@ -27,8 +27,13 @@ async def hold(session: db.Session, job: ClaimedJob, review: Review) -> bool:
                 "id": job.id,
                 "code": review.code,
                 "reasons": reasons,
-                "raw": None if review.raw is None else storable(review.raw),
+                "raw": None if review.raw is None else _whole(review.raw),
                 "proposed": review.proposed,
             },
         )
     return True
+
+
+def _whole(text: str) -> str:
+    """`text` as Postgres takes it, but not cut: a person decides on all of it (the model client bounds its length)."""
+    return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")

@@ -11,7 +11,8 @@ import logging
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any, Final
+from types import TracebackType
+from typing import Any, Final, Self
 from urllib.parse import quote
 
 import orjson
@@ -96,6 +97,18 @@ class SchemaRegistry:
             Outage: when the registry does not answer.
         """
         self._ask("GET", "/subjects")
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     def _fetch(self, schema_id: int) -> Any:
         refused_at = self._unknown.get(schema_id)

@@ -100,8 +100,8 @@ async def checkpoint(session: db.Session, steps: Sequence[Checkpoint], lease_sec
                 "lease": lease_seconds,
             },
         )
-        kept = {row["id"] for row in await cursor.fetchall()}
-    return [step.job_id in kept for step in steps]
+        kept = {(row["id"], row["epoch"]) for row in await cursor.fetchall()}
+    return [(step.job_id, step.epoch) in kept for step in steps]
 
 
 async def call_sent(session: db.Session, calls: Sequence[CallSent]) -> list[int | None]:
@@ -121,8 +121,11 @@ async def call_sent(session: db.Session, calls: Sequence[CallSent]) -> list[int 
                 "digests": [call.input_sha256 for call in calls],
             },
         )
-        written = {(row["job_id"], row["step"], row["attempt"]): row["id"] for row in await cursor.fetchall()}
-    return [written.get((call.job_id, call.step, call.attempt)) for call in calls]
+        written = {
+            (row["job_id"], row["lease_epoch"], row["step"], row["attempt"]): row["id"]
+            for row in await cursor.fetchall()
+        }
+    return [written.get((call.job_id, call.epoch, call.step, call.attempt)) for call in calls]
 
 
 async def call_done(session: db.Session, calls: Sequence[CallDone]) -> list[None]:

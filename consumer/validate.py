@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from consumer.agents.door import Agent, Input, Tier
 from consumer.errors import AgentError, ModelInvalid
+from consumer.llm.answer import Valid, read_answer
 from consumer.records.jobs import Review, Succeeded
 
 
@@ -44,15 +45,18 @@ def judge(agent: Agent, message: Input, answer: Any) -> Succeeded | Review:
 def approved(agent: Agent, text: str) -> Succeeded | Review:
     """Check an answer that a person approved: its schema holds still; rules and tier are the person's decision."""
     try:
-        return Succeeded(agent.answer.model_validate_json(text, strict=True))
+        return Succeeded(agent.answer.model_validate_json(text, strict=True, by_alias=True, by_name=True))
     except ValidationError as error:
         return Review("answer_schema", reasons(error), raw=text, proposed=None)
 
 
-def held(error: ModelInvalid) -> Review:
-    """The review of a model's answer that broke schema or rules after its re-ask."""
-    proposed = error.raw if error.code == "model_rules" else None
-    return Review(error.code, error.reasons, raw=error.raw, proposed=proposed)
+def held(agent: Agent, error: ModelInvalid) -> Review:
+    """The review of a model's answer that broke schema or rules after its re-ask.
+
+    It proposes the answer's object alone, without the prose or the fence that a model may put around it.
+    """
+    found = read_answer(error.raw, agent.answer)
+    return Review(error.code, error.reasons, raw=error.raw, proposed=found.text if isinstance(found, Valid) else None)
 
 
 def reasons(error: ValidationError) -> tuple[str, ...]:
@@ -63,9 +67,9 @@ def reasons(error: ValidationError) -> tuple[str, ...]:
 def _checked(model: type[BaseModel], answer: BaseModel | Mapping[str, Any]) -> BaseModel:
     if type(answer) is model:
         # An instance may have been built or altered without validation.
-        return model.model_validate(dict(answer), strict=True)
+        return model.model_validate(dict(answer), strict=True, by_name=True)
     values = dict(answer) if isinstance(answer, BaseModel) else answer
-    return model.model_validate(values, strict=True)
+    return model.model_validate(values, strict=True, by_alias=True, by_name=True)
 
 
 def _text(answer: BaseModel | Mapping[str, Any]) -> str:

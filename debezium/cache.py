@@ -101,8 +101,13 @@ class Cache:
                 advance(1)
 
             with ThreadPoolExecutor(PARALLEL_DOWNLOADS) as pool:
-                for finished in [pool.submit(one, artifact) for artifact in wanted.artifacts]:
-                    finished.result()
+                try:
+                    for finished in [pool.submit(one, artifact) for artifact in wanted.artifacts]:
+                        finished.result()
+                except BaseException:
+                    # After a failure or Ctrl-C the downloads still waiting for their turn are not begun.
+                    pool.shutdown(wait=False, cancel_futures=True)
+                    raise
 
     def _unpack(self, wanted: lock.ArtifactSet, folder: Path) -> None:
         archive = self._fetch(wanted.artifacts[0], with_bar=True)

@@ -66,6 +66,13 @@ class StackPaths:
         return cls(absolute, cache_directory() / "stacks" / key / "postgres")
 
     @property
+    def owned(self) -> tuple[Path, ...]:
+        """The folders that are this stack's alone, for the day it is removed."""
+        if self.postgres_parent.is_relative_to(self.directory):
+            return (self.directory,)
+        return (self.postgres_parent.parent, self.directory)
+
+    @property
     def postgres_data(self) -> Path:
         """The cluster's data directory."""
         return self.postgres_parent / "data"

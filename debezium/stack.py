@@ -94,7 +94,8 @@ def start(
     """Start the stack in `directory`, or what is missing of it, and return when it is ready.
 
     A service whose variable is in `external` (`DATABASE_URL`, …) is not started; the others use the given one.
-    `attached` ties the stack to this process: it is stopped when this process ends, however it ends.
+    `attached` ties the stack to this process: it is stopped when this process ends, however it ends. A stack that
+    already ran whole stays as it was: tied to whoever started it, or to nobody.
 
     Raises:
         UnknownService: a name in `services` is none.
@@ -149,8 +150,7 @@ def stop(directory: Path, *, remove: bool = False) -> None:
         if guard is not None:
             guard.release()
         if remove:
-            # The data may lie outside the directory (see `paths`), in a folder made for this stack alone.
-            for folder in {paths.postgres_parent, paths.directory}:
+            for folder in paths.owned:
                 if folder.exists():
                     shutil.rmtree(folder)
 

@@ -11,23 +11,17 @@ import shutil
 import sys
 from pathlib import Path
 
-from debezium import transform
 from debezium.cache import Cache
-from debezium.paths import cache_directory
+from debezium.connect import plugin_folder
+from debezium.paths import StackPaths, cache_directory
 from debezium.reporting import Reporter
+from debezium.service import Scene, StackSettings
 
 
 def plugins(cache: Cache, out: Path) -> None:
-    """One folder a plug-in: Connect gives each its own class loader."""
-    sources = {
-        "debezium": cache.jars("debezium"),
-        "apicurio": cache.jars("converter"),
-        "rowcall": transform.built(cache),
-    }
-    for name, source in sources.items():
-        (out / name).mkdir(parents=True)
-        for jar in sorted(source.glob("*.jar")):
-            shutil.copyfile(jar, out / name / jar.name)
+    """The very folder that the local stack's Connect gets; its hard links become files."""
+    scene = Scene(StackPaths.of(out, None), StackSettings(), cache, None, {})
+    shutil.copytree(plugin_folder(scene), out)
 
 
 def weights(cache: Cache, out: Path) -> None:

@@ -27,8 +27,7 @@ COMMANDS = {
     "migrate": ("consumer.cli.setup:migrate", "Bring the database to this version's schema."),
     "config": ("consumer.cli.setup:config", "Print the settings in force, secrets masked."),
     "doctor": ("consumer.cli.doctor:doctor", "Check every dependency and say what to do."),
-    "demo": ("consumer.demo.cli:demo", "Run the main job end to end on the local stack."),
-    "dev": ("debezium.cli:dev", "The local stack: Postgres, Kafka, Connect, registry, tiny model."),
+    "dev": ("debezium.cli:dev", "The local stack: Postgres, Kafka, Connect, registry, model."),
     "version": ("consumer.cli.setup:version", "Print the version."),
 }
 

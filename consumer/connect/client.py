@@ -8,7 +8,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from types import TracebackType
+from typing import Any, Final, Self
 from urllib.parse import quote
 
 import orjson
@@ -19,6 +20,8 @@ from consumer.http import Response, SyncHttp, open_sync, without_secrets
 
 REBALANCE_TRIES: Final = 40
 REBALANCE_PAUSE_SECONDS: Final = 0.5
+DELETE_SECONDS: Final = 30.0
+DELETE_PAUSE_SECONDS: Final = 0.1
 # Validation opens connections to the database from Connect, which may take Debezium's 10 s to fail.
 READ_SECONDS: Final = 60.0
 FAILED: Final = "FAILED"
@@ -135,12 +138,31 @@ class ConnectClient:
         self._expect(answer, name, "restart")
 
     def delete(self, name: str) -> None:
-        """Remove the connector. Its slot and publication stay in the database.
+        """Remove the connector and wait until it is gone. Its slot and publication stay in the database.
 
         Raises:
             OperatorError: when there is no such connector.
+            Outage: when Connect still knows it after DELETE_SECONDS.
         """
         self._expect(self._send("DELETE", _path(name)), name, "delete")
+        # Connect answers once the removal is written down; its tasks stop, and the slot is let go, a moment later.
+        until = time.monotonic() + DELETE_SECONDS
+        while self.status(name) is not None:
+            if time.monotonic() > until:
+                raise Outage(f"Connect has not stopped {name} yet", dependency="connect", code="connect_slow")
+            time.sleep(DELETE_PAUSE_SECONDS)
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     def _expect(self, answer: Response, name: str, what: str) -> None:
         if answer.status == 404:

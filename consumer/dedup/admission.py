@@ -51,13 +51,10 @@ def open_session(url: str, *, name: str) -> db.SyncSession:
     return session
 
 
-def admit(
-    session: db.SyncSession, batch: Batch, calendar: Calendar, *, stamp: str | None, careful: bool = False
-) -> Admitted:
+def admit(session: db.SyncSession, batch: Batch, calendar: Calendar, *, careful: bool = False) -> Admitted:
     """Admit a batch.
 
     Args:
-        stamp: of the roster the batch was prepared with; None leaves it unchecked.
         careful: take the slower way, on which a job that exists already is a duplicate and no error.
 
     Raises:
@@ -68,11 +65,10 @@ def admit(
     calendar.ensure(session, {job.day for job in batch.jobs if job.day is not None})
     done = Admitted()
     with db.transaction(session):
-        _hold_roster(session, stamp)
+        _hold_roster(session, batch.stamp)
         spans = batch.spans()
         done.fenced = {span.id for span in spans} - positions.advance(session, batch.cluster, spans)
-        if done.fenced:
-            batch = batch.without(done.fenced)
+        batch = batch.without(done.fenced)
         current = [job for job in batch.jobs if job.day is None or job.day >= calendar.oldest]
         fresh = _unseen(session, current, calendar)
         done.duplicates.update(batch.repeats)

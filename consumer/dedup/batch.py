@@ -29,10 +29,12 @@ class NewJob(NamedTuple):
 class Batch:
     """Messages in the order they were read; jobs and letters in the order of their messages.
 
-    `repeats` counts, by agent, events that came twice in the batch itself.
+    `stamp` is that of the roster it was prepared with, None to leave it unchecked; `repeats` counts, by agent, events
+    that came twice in the batch itself.
     """
 
     cluster: str
+    stamp: str | None
     records: Sequence[Record]
     ids: Mapping[Place, PartitionId]
     jobs: list[NewJob] = field(default_factory=list)
@@ -57,10 +59,13 @@ class Batch:
 
     def without(self, fenced: set[PartitionId]) -> Batch:
         """The batch without the messages of these partitions."""
+        if not fenced:
+            return self
         kept = [index for index, record in enumerate(self.records) if self.ids[Place(*record[:2])] not in fenced]
         renumbered = {old: new for new, old in enumerate(kept)}
         return Batch(
             self.cluster,
+            self.stamp,
             [self.records[index] for index in kept],
             self.ids,
             [job._replace(number=renumbered[job.number]) for job in self.jobs if job.number in renumbered],
@@ -70,11 +75,12 @@ class Batch:
     def refused(self, code: str, error: str) -> Batch:
         """A batch of one message as a dead letter instead of jobs."""
         letter = DeadLetter(self.records[0], code, error, None, self.jobs[0].event_id if self.jobs else None)
-        return Batch(self.cluster, self.records, self.ids, [], [(0, letter)])
+        return Batch(self.cluster, self.stamp, self.records, self.ids, [], [(0, letter)])
 
     def _part(self, start: int, end: int) -> Batch:
         return Batch(
             self.cluster,
+            self.stamp,
             self.records[start:end],
             self.ids,
             [job._replace(number=job.number - start) for job in self.jobs if start <= job.number < end],

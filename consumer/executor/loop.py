@@ -22,7 +22,7 @@ from consumer.executor.settlement import Settler
 from consumer.executor.wake import Wake
 from consumer.llm import ModelClient
 from consumer.outbox import Outbox
-from consumer.records.jobs import ClaimedJob, Lost, Released, Retry, Verdict
+from consumer.records.jobs import ClaimedJob, Lost, Released, Retry, Verdict, storable
 from consumer.schema_registry import SchemaRegistry
 from consumer.settings import Settings
 from consumer.telemetry import CLAIMED, HEALTH, OUTAGES, PROMOTED, RECLAIMED, RUNS_IN_FLIGHT
@@ -186,7 +186,7 @@ class Executor:
         )  # fmt: skip
         with db.translated():
             async with self._pool.connection() as session:
-                await claim.pause_agent(session, agent, reason, _PAUSE_SECONDS)
+                await claim.pause_agent(session, agent, storable(reason), _PAUSE_SECONDS)
 
     def _lost_in_thread(self, job_id: int, epoch: int) -> None:
         self._loop.call_soon_threadsafe(self._lose, job_id, epoch)

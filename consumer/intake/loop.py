@@ -1,6 +1,7 @@
 """The loop of intake: a thread that polls, has batches admitted, and goes on through every outage.
 
-A turn: have a session, a fresh roster, the subscription and the partitions in place; poll; admit; tell Kafka. Any
+A turn: have sessions, a fresh roster, the subscription and the partitions in place; poll; prepare a batch; see the one
+before it committed and hand this one in; tell Kafka. Only while messages flow do two batches overlap. Any
 failure that time can cure lifts all partitions, keeps polling (so the group keeps us) and begins again from the stored
 positions after a growing pause. Configuration errors and a client that failed for good end the loop.
 """
@@ -20,7 +21,7 @@ from consumer.dedup import Calendar, RosterChanged
 from consumer.errors import Outage, TransactionConflict
 from consumer.intake.assignment import Assignment
 from consumer.intake.backpressure import Backlog
-from consumer.intake.pipeline import Pipeline
+from consumer.intake.pipeline import Overlap, Pipeline
 from consumer.intake.roster import View, view
 from consumer.intake.routing import subscriptions
 from consumer.kafka import Brokers, Consumer, Place, Record
@@ -70,8 +71,11 @@ class Intake:
         self._assignment = Assignment(self._brokers, self._consumer)
         self._backlog = Backlog(settings.backlog_limit)
         self._calendar = Calendar(settings.dedup_days)
-        self._session: db.SyncSession | None = None
+        self._reader: db.SyncSession | None = None
+        self._writer: db.SyncSession | None = None
         self._pipeline: Pipeline | None = None
+        self._overlap = Overlap()
+        self._handed_in: dict[Place, int] = {}
         self._view: View | None = None
         self._subscribed: frozenset[str] = frozenset()
         self._due: dict[str, float] = {}
@@ -118,6 +122,7 @@ class Intake:
                 try:
                     self._turn()
                 except RosterChanged:
+                    self._abandon()
                     self._assignment.lift()
                     self._due.pop("roster", None)
                 except (Outage, TransactionConflict) as error:
@@ -125,29 +130,35 @@ class Intake:
         finally:
             self._pulse.end()
             self._health.report("intake", ready=False, detail="stopped")
+            self._overlap.close()
             self._consumer.close()
-            self._close_session()
+            self._close_sessions()
 
     def _turn(self) -> None:
         wait = self._blocked_until - time.monotonic()
         if wait > 0:
             self._poll(min(wait, IDLE_SECONDS))
             return
-        session = self._ensure_session()
+        session, pipeline = self._ensure_sessions()
         known = self._ensure_view(session)
         if self._backlog.check(session, grown=self._grown):
+            self._settle()
             self._assignment.lift()
             self._pause("backlog", f"more than {self._settings.backlog_limit} jobs wait")
             self._poll(IDLE_SECONDS)
             return
         self._grown = False
-        self._assignment.place(session, known)
+        if self._consumer.owned - self._consumer.placed:
+            self._settle()
+            self._assignment.place(session, known)
         self._pause(None, None)
-        records = self._poll(IDLE_SECONDS)
+        records = self._poll(0 if self._overlap.busy else IDLE_SECONDS)
         if records:
-            self._take(records, known)
+            self._take(records, known, pipeline)
+        elif self._overlap.busy:
+            self._settle()
         else:
-            self._house_keeping(session)
+            self._house_keeping()
 
     def _poll(self, seconds: float) -> list[Record]:
         polled = self._consumer.poll(seconds)
@@ -159,27 +170,44 @@ class Intake:
             return polled.records
         return [record for record in polled.records if Place(record[0], record[1]) in placed]
 
-    def _take(self, records: list[Record], known: View) -> None:
+    def _take(self, records: list[Record], known: View, pipeline: Pipeline) -> None:
         places = {Place(record[0], record[1]) for record in records}
-        assert self._pipeline is not None
-        done = self._pipeline.take(
+        prepared = pipeline.prepare(
             records,
             cluster=self._brokers.cluster_id(),
             ids=self._assignment.ids,
             subscribed=subscriptions(places, known.by_topic, self._assignment.starts),
             stamp=known.stamp,
         )
+        self._settle()
+        # Partitions that the batch before was fenced from are lifted: what follows there is not ours either.
+        stale = {self._assignment.ids[place] for place in places - self._consumer.placed}
+        prepared.batch = prepared.batch.without(stale)
+        self._handed_in = {
+            place: record[2] + 1
+            for record in records
+            if (place := Place(record[0], record[1])) in self._consumer.placed
+        }
+        self._overlap.start(pipeline, prepared)
+        if not self._consumer.flowing:
+            self._settle()
+
+    def _settle(self) -> None:
+        """See the admission under way committed, and tell Kafka."""
+        done = self._overlap.settle()
+        if done is None:
+            return
         self._recovered()
-        read = {Place(record[0], record[1]): record[2] + 1 for record in records}
-        fenced = {place for place in places if self._assignment.ids[place] in done.fenced}
+        fenced = {place for place in self._handed_in if self._assignment.ids[place] in done.fenced}
         if fenced:
             _log.warning(
                 "another intake has read further: positions are read again",
                 extra={"action": "fenced", "partitions": len(fenced)},
             )
             self._assignment.lift(fenced)
+        read = {place: offset for place, offset in self._handed_in.items() if place not in fenced}
         self._assignment.next |= read
-        self._consumer.commit({place: offset for place, offset in read.items() if place not in fenced})
+        self._consumer.commit(read)
         self._grown = True
         self._progress = time.time()
         if self._is_due("lag", _LAG_SECONDS):
@@ -203,29 +231,40 @@ class Intake:
         self._timeouts = self._timeouts + 1 if timed_out else 0
         if self._timeouts >= 2:
             self._consumer.shrink(self._consumer.batch // 2)
+        self._abandon()
         if dependency == "database":
-            self._close_session()
+            self._close_sessions()
         self._assignment.lift()
         pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(self._outages, 10)) * random.uniform(0.5, 1.0)
         self._blocked_until = time.monotonic() + pause
         self._outages += 1
         self._pause("outage", f"{dependency} is away: {error}")
 
-    def _ensure_session(self) -> db.SyncSession:
-        if self._session is None or self._session.closed or self._session.broken:
-            self._close_session()
-            session = dedup.open_session(self._settings.database_url.get_secret_value(), name="intake")
-            self._session = session
-            self._pipeline = Pipeline(self._settings, self._decoder, session, self._calendar)
+    def _abandon(self) -> None:
+        """Let the admission under way end, whichever way: positions tell, when the partitions are placed again."""
+        try:
+            self._settle()
+        except (Outage, RosterChanged) as error:
+            _log.info("admission abandoned: %s", error, extra={"action": "admission_abandoned"})
+
+    def _ensure_sessions(self) -> tuple[db.SyncSession, Pipeline]:
+        """The session for this thread's questions, and the pipeline; the calendar is of today."""
+        if self._reader is None or self._writer is None or self._pipeline is None:
+            url = self._settings.database_url.get_secret_value()
+            self._reader = db.connect(url, name="intake")
+            self._writer = dedup.open_session(url, name="admission")
+            self._pipeline = Pipeline(self._settings, self._decoder, self._writer, self._calendar, reader=self._reader)
             self._due.pop("calendar", None)
         if self._is_due("calendar", _CALENDAR_SECONDS):
-            self._calendar.refresh(self._session)
-        return self._session
+            self._settle()
+            self._calendar.refresh(self._reader)
+        return self._reader, self._pipeline
 
-    def _close_session(self) -> None:
-        if self._session is not None:
-            self._session.close()
-        self._session = self._pipeline = None
+    def _close_sessions(self) -> None:
+        for session in (self._reader, self._writer):
+            if session is not None:
+                session.close()
+        self._reader = self._writer = self._pipeline = None
 
     def _ensure_view(self, session: db.SyncSession) -> View:
         if self._view is None or self._is_due("roster", ROSTER_SECONDS):
@@ -254,7 +293,7 @@ class Intake:
                 extra={"action": "agent_outdated", "agent": name},
             )
 
-    def _house_keeping(self, session: db.SyncSession) -> None:
+    def _house_keeping(self) -> None:
         """What can wait until nothing arrives."""
         if self._is_due("lag", _LAG_SECONDS):
             self._measure_lag()

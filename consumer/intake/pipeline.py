@@ -1,8 +1,11 @@
 """One batch, from records to committed jobs: routing, own writes, rows of jobs, admission.
 
-Before: the poll. After: the offsets' commit. `take` needs no Kafka, so benchmarks and tests drive it with messages of
-their own. Promises: what the database refuses is found by halving the batch and becomes a dead letter, the rest goes
-on; an outage or a conflict leaves nothing half done.
+Before: the poll. After: the offsets' commit. It needs no Kafka, so benchmarks and tests drive it with messages of
+their own: `take` for one batch, `take_all` for many. `Overlap` admits one batch in a thread of its own while the next
+is prepared; a batch is handed in only when the one before it is known to be committed.
+
+Promises: what the database refuses is found by halving the batch and becomes a dead letter, the rest goes on; an outage
+or a conflict leaves nothing half done.
 """
 
 from __future__ import annotations
@@ -10,7 +13,9 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Final
 
 from consumer import db, dead_letters, telemetry
@@ -32,17 +37,36 @@ _MISSING_PARTITION: Final = "db_23514"
 """Also the code of a broken CHECK; the calendar is made whole once before the batch is searched for a culprit."""
 
 
+@dataclass(slots=True)
+class Prepared:
+    """A batch that is ready to be admitted. `began` is its start on the performance counter."""
+
+    batch: Batch
+    routed: Routed
+    began: float
+
+
 class Pipeline:
-    """Takes batches on one session; a new session needs a new pipeline.
+    """Takes batches; new sessions need a new pipeline.
 
     Args:
-        session: of `consumer.dedup.open_session`.
+        session: admits; of `consumer.dedup.open_session`.
         calendar: refreshed on this database.
+        reader: looks up the runs that wrote rows while another batch is admitted; needed where two batches overlap.
     """
 
-    def __init__(self, settings: Settings, decoder: Decoder, session: db.SyncSession, calendar: Calendar) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        decoder: Decoder,
+        session: db.SyncSession,
+        calendar: Calendar,
+        *,
+        reader: db.SyncSession | None = None,
+    ) -> None:
         self._decoder = decoder
-        self._session = session
+        self._writer = session
+        self._reader = session if reader is None else reader
         self._calendar = calendar
         self._own_writes = OwnWrites(settings.own_sources)
 
@@ -55,25 +79,79 @@ class Pipeline:
         subscribed: Subscriptions,
         stamp: str | None = None,
     ) -> Admitted:
-        """Admit a batch of records; their partitions must be in `ids` and `subscribed`.
+        """Prepare a batch of records and admit it; their partitions must be in `ids` and `subscribed`.
 
         Raises:
             Outage: database or registry is away; positions tell what was admitted.
             RosterChanged: nothing was admitted.
         """
+        return self.commit(self.prepare(records, cluster=cluster, ids=ids, subscribed=subscribed, stamp=stamp))
+
+    def take_all(
+        self,
+        batches: Iterable[Sequence[Record]],
+        *,
+        cluster: str,
+        ids: Mapping[Place, PartitionId],
+        subscribed: Subscriptions,
+    ) -> Iterator[Admitted]:
+        """`take` for many batches, as the loop does it while messages flow: one is admitted, the next one prepared."""
+        overlap = Overlap()
+        try:
+            for records in batches:
+                prepared = self.prepare(records, cluster=cluster, ids=ids, subscribed=subscribed, stamp=None)
+                done = overlap.settle()
+                if done is not None:
+                    yield done
+                overlap.start(self, prepared)
+            done = overlap.settle()
+            if done is not None:
+                yield done
+        finally:
+            overlap.close()
+
+    def prepare(
+        self,
+        records: Sequence[Record],
+        *,
+        cluster: str,
+        ids: Mapping[Place, PartitionId],
+        subscribed: Subscriptions,
+        stamp: str | None,
+    ) -> Prepared:
+        """Decode, ask the triggers, find the writing runs, build the rows. Writes nothing.
+
+        Args:
+            stamp: of the roster that `subscribed` comes from; None leaves it unchecked.
+
+        Raises:
+            Outage: database or registry is away.
+        """
         began = time.perf_counter()
         routed = route(records, self._decoder, subscribed)
-        batch = self._batch(records, routed, cluster, ids)
-        done = self._admit(batch, stamp)
-        routed.count()
+        return Prepared(self._batch(records, routed, cluster, ids, stamp), routed, began)
+
+    def commit(self, prepared: Prepared) -> Admitted:
+        """Admit a prepared batch, with all it takes.
+
+        Raises:
+            Outage, RosterChanged: as `take`.
+        """
+        done = self._admit(prepared.batch)
+        prepared.routed.count()
         _count(done)
-        telemetry.BATCH_SECONDS.observe(time.perf_counter() - began)
+        telemetry.BATCH_SECONDS.observe(time.perf_counter() - prepared.began)
         return done
 
     def _batch(
-        self, records: Sequence[Record], routed: Routed, cluster: str, ids: Mapping[Place, PartitionId]
+        self,
+        records: Sequence[Record],
+        routed: Routed,
+        cluster: str,
+        ids: Mapping[Place, PartitionId],
+        stamp: str | None,
     ) -> Batch:
-        writers = self._own_writes.writers(self._session, routed.hits)
+        writers = self._own_writes.writers(self._reader, routed.hits)
         seen: set[tuple[str, str]] = set()
         jobs: list[NewJob] = []
         repeats: dict[str, int] = {}
@@ -96,40 +174,41 @@ class Pipeline:
             except Poison as error:
                 letter = DeadLetter(hit.record, error.code, str(error), None, hit.message.id)
                 routed.letters.append((hit.number, letter))
-        return Batch(cluster, records, ids, jobs, routed.letters, repeats)
+        return Batch(cluster, stamp, records, ids, jobs, routed.letters, repeats)
 
-    def _admit(self, batch: Batch, stamp: str | None, *, whole: bool = True) -> Admitted:
+    def _admit(self, batch: Batch, *, whole: bool = True) -> Admitted:
         try:
-            done = self._persevere(batch, stamp, careful=False)
+            done = self._persevere(batch, careful=False)
         except DataRefused as error:
             if whole and error.code == _MISSING_PARTITION:
-                self._calendar.refresh(self._session)
-                return self._admit(batch, stamp, whole=False)
+                self._calendar.refresh(self._writer)
+                return self._admit(batch, whole=False)
             telemetry.BATCHES.add(result="isolated")
             if len(batch.records) == 1:
-                return self._isolated(batch, stamp)
+                return self._isolated(batch)
             first, second = batch.halves()
-            done = self._admit(first, stamp, whole=False)
-            _merge(done, self._admit(second, stamp, whole=False))
+            done = self._admit(first, whole=False)
+            # What follows a fenced half must not move the position past what the other intake has not read.
+            _merge(done, self._admit(second.without(done.fenced), whole=False))
             done.duplicates.update(batch.repeats)
             return done
         dead_letters.announce([letter for _, letter in batch.letters])
         return done
 
-    def _isolated(self, batch: Batch, stamp: str | None) -> Admitted:
+    def _isolated(self, batch: Batch) -> Admitted:
         """One message that was refused: once more the careful way, then as a dead letter."""
         try:
-            done = self._persevere(batch, stamp, careful=True)
+            done = self._persevere(batch, careful=True)
         except DataRefused as error:
             batch = batch.refused(error.code, str(error))
-            done = self._persevere(batch, stamp, careful=False)
+            done = self._persevere(batch, careful=False)
         dead_letters.announce([letter for _, letter in batch.letters])
         return done
 
-    def _persevere(self, batch: Batch, stamp: str | None, *, careful: bool) -> Admitted:
+    def _persevere(self, batch: Batch, *, careful: bool) -> Admitted:
         for attempt in range(_CONFLICT_TRIES):
             try:
-                done = admit(self._session, batch, self._calendar, stamp=stamp, careful=careful)
+                done = admit(self._writer, batch, self._calendar, careful=careful)
             except TransactionConflict as error:
                 telemetry.BATCHES.add(result="conflict")
                 _log.info("admission again: %s", error, extra={"action": "admission_conflict", "attempt": attempt + 1})
@@ -138,6 +217,35 @@ class Pipeline:
             telemetry.BATCHES.add(result="committed")
             return done
         raise Outage(f"{_CONFLICT_TRIES} admissions in a row met a conflict", dependency="database")
+
+
+class Overlap:
+    """One admission at a time in a thread of its own, while the next batch is prepared."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="rowcall-admission")
+        self._pending: Future[Admitted] | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether an admission was started and not settled."""
+        return self._pending is not None
+
+    def start(self, pipeline: Pipeline, prepared: Prepared) -> None:
+        """Begin to admit; the one before must be settled."""
+        if self._pending is not None:
+            raise RuntimeError("an admission is under way")
+        self._pending = self._thread.submit(pipeline.commit, prepared)
+
+    def settle(self) -> Admitted | None:
+        """Wait for the admission under way, if there is one; raises what it raised."""
+        pending, self._pending = self._pending, None
+        return None if pending is None else pending.result()
+
+    def close(self) -> None:
+        """Let the admission under way end; its outcome is in the database."""
+        self._thread.shutdown(wait=True)
+        self._pending = None
 
 
 def _merge(done: Admitted, other: Admitted) -> None:

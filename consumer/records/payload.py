@@ -122,7 +122,7 @@ def _is_direct(row: Mapping[str, Any] | None) -> bool:
     types = set(map(type, row.values()))
     if not types <= _DIRECT or TAG in row:
         return False
-    return float not in types or all(math.isfinite(value) for value in row.values() if type(value) is float)
+    return float not in types or all(map(math.isfinite, [value for value in row.values() if type(value) is float]))
 
 
 def _tag(value: Any) -> dict[str, Any]:

@@ -5,13 +5,14 @@ WHERE job_id = ANY (%s) AND superseded = 0 ORDER BY job_id, number;
 
 -- name: checkpoint
 -- Keeps finished steps and renews the leases, for the runs that are still their owner's; returns those runs.
--- Everything is written from what the locked rows return, in id order: a stale owner's step has no row to hang on.
+-- Everything is written from what the locked rows return, in id order: a stale owner's step has no row to hang on. One
+-- group may hold steps of an old and of the present epoch of one run, when a worker took its own run over.
 WITH asked AS MATERIALIZED (
     SELECT * FROM unnest(%(ids)s::bigint[], %(epochs)s::bigint[], %(names)s::text[], %(kinds)s::text[],
         %(numbers)s::integer[], %(outputs)s::text[], %(versions)s::integer[], %(started)s::timestamptz[])
         AS a (id, epoch, name, kind, number, output, version, started_at)
 ), fenced AS MATERIALIZED (
-    SELECT j.id FROM rowcall.agent_jobs j
+    SELECT j.id, a.epoch FROM rowcall.agent_jobs j
     JOIN (SELECT DISTINCT id, epoch FROM asked) a ON j.id = a.id AND j.lease_epoch = a.epoch AND j.status = 'RUNNING'
     ORDER BY j.id FOR NO KEY UPDATE OF j
 ), renewed AS (
@@ -19,16 +20,18 @@ WITH asked AS MATERIALIZED (
         locked_until = least(j.deadline, rowcall.now() + make_interval(secs => %(lease)s)),
         steps_done = j.steps_done + c.steps, agent_version = coalesce(j.agent_version, c.version),
         updated_at = rowcall.now()
-    FROM fenced f JOIN (SELECT id, count(*) AS steps, min(version) AS version FROM asked GROUP BY id) c USING (id)
+    FROM fenced f
+    JOIN (SELECT id, epoch, count(*) AS steps, min(version) AS version FROM asked GROUP BY id, epoch) c
+        USING (id, epoch)
     WHERE j.id = f.id
-    RETURNING j.id, j.lease_epoch
+    RETURNING j.id, j.lease_epoch AS epoch
 ), kept AS (
     INSERT INTO rowcall.job_steps (job_id, name, kind, number, output, agent_version, lease_epoch, started_at)
-    SELECT a.id, a.name, a.kind, a.number, a.output::json, a.version, r.lease_epoch, a.started_at
-    FROM asked a JOIN renewed r USING (id)
+    SELECT a.id, a.name, a.kind, a.number, a.output::json, a.version, r.epoch, a.started_at
+    FROM asked a JOIN renewed r USING (id, epoch)
     ON CONFLICT (job_id, name, superseded) DO NOTHING
 )
-SELECT id FROM renewed;
+SELECT id, epoch FROM renewed;
 
 -- name: supersede_steps
 -- Throws the checkpoints of a run away for another attempt, kept as evidence.
@@ -43,15 +46,15 @@ WITH asked AS MATERIALIZED (
         %(kinds)s::text[], %(endpoints)s::text[], %(models)s::text[], %(keys)s::text[], %(digests)s::bytea[])
         AS a (id, epoch, step, attempt, kind, endpoint, model, key, digest)
 ), fenced AS MATERIALIZED (
-    SELECT j.id FROM rowcall.agent_jobs j
+    SELECT j.id, a.epoch FROM rowcall.agent_jobs j
     JOIN (SELECT DISTINCT id, epoch FROM asked) a ON j.id = a.id AND j.lease_epoch = a.epoch AND j.status = 'RUNNING'
     ORDER BY j.id FOR NO KEY UPDATE OF j
 )
 INSERT INTO rowcall.external_calls
     (job_id, lease_epoch, step, attempt, kind, endpoint, model, idempotency_key, input_sha256)
 SELECT a.id, a.epoch, a.step, a.attempt, a.kind, a.endpoint, a.model, a.key, a.digest
-FROM asked a JOIN fenced f USING (id)
-RETURNING job_id, step, attempt, id;
+FROM asked a JOIN fenced f USING (id, epoch)
+RETURNING job_id, lease_epoch, step, attempt, id;
 
 -- name: call_done
 -- Completes call records. Deliberately not fenced: a run that lost its lease may still say what its call gave, marked

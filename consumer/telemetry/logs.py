@@ -24,8 +24,8 @@ from consumer.settings import Settings
 _SHORTEST_SECRET: Final = 8
 _MASK: Final = "***"
 # A password inside a URL or a libpq connection string, whichever it is and however it got there.
-_IN_URL: Final = re.compile(r"(://[^/\s:@\"']*:)[^/\s@\"']+(@)")
-_IN_CONNINFO: Final = re.compile(r"(\bpassword\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s'\"]+)", re.IGNORECASE)
+_IN_URL: Final = re.compile(r"(://[^/\s:@\"']*:)[^/\s\"']+(@)")
+_IN_CONNINFO: Final = re.compile(r"(\w*password\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s'\"]+)", re.IGNORECASE)
 _BEARER: Final = re.compile(r"(\b(?:Bearer|Basic)\s+)[A-Za-z0-9._~+/=-]{8,}")
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "action"}
 _TEXT_LEVELS: Final = {"WARNING": "WARN", "CRITICAL": "FATAL"}

@@ -16,6 +16,7 @@ from consumer.wire.columns import PLACEHOLDER, TypeTable, convert_row
 from consumer.wire.identity import canonical_fields, canonical_values, change_id, state_id
 
 _OPERATIONS: Final[dict[str, Operation]] = {operation.value: operation for operation in Operation}
+_SOURCE_FIELDS: Final = frozenset({"name", "db", "schema", "table", "txId", "lsn", "ts_ms"})
 _PLACEHOLDER_BYTES: Final = PLACEHOLDER.encode()
 
 
@@ -73,6 +74,10 @@ class ChangePlan:
     ) -> None:
         names = named_types(value_schema)
         images = {field["name"]: optional(field["type"], names) for field in value_schema["fields"]}
+        lacking = _SOURCE_FIELDS - {field["name"] for field in images["source"].get("fields", ())}
+        if lacking:
+            missing = ", ".join(sorted(lacking))
+            raise Poison(f"not from Debezium's Postgres connector: source lacks {missing}", code="unsupported_type")
         if images["before"] != images["after"]:
             raise Poison("before and after of the envelope have different types", code="unsupported_type")
         self._schema = value_schema

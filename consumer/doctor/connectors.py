@@ -1,0 +1,66 @@
+"""Kafka Connect: reachable, its connectors running, their settings, and whether every topic has a source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from consumer.agents.door import Agent
+from consumer.connect import ConnectClient, lint
+from consumer.connect.advice import is_outbox
+from consumer.doctor.finding import Finding, refused
+from consumer.errors import RowcallError
+from consumer.settings import Settings
+
+_AREA: Final = "connect"
+
+
+@dataclass(frozen=True)
+class Running:
+    """What runs in Connect; `configs` is empty where Connect is away. Configurations hold secrets in clear text."""
+
+    findings: list[Finding]
+    configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
+
+
+def examine(settings: Settings, agents: Sequence[Agent]) -> Running:
+    """Findings about CONNECT_URL and what runs there."""
+    try:
+        client = ConnectClient(settings.connect_url)
+        configs = client.configs()
+        return Running(list(_examine(client, configs, settings, agents)), configs)
+    except RowcallError as error:
+        return Running([refused(_AREA, error, "CONNECT_URL")])
+
+
+def _examine(
+    client: ConnectClient, configs: Mapping[str, Mapping[str, str]], settings: Settings, agents: Sequence[Agent]
+) -> Iterator[Finding]:
+    if not configs:
+        yield Finding("fail", _AREA, "no connectors", "nothing is captured", "rowcall connectors apply")
+    for name, config in configs.items():
+        status = client.status(name)
+        if status is not None and status.healthy:
+            yield Finding("ok", _AREA, f"connector {name} runs")
+        elif status is not None:
+            reasons = [status.reason, *(task.reason for task in status.tasks)]
+            why = "; ".join(filter(None, reasons)) or f"it is {status.state} with {len(status.tasks)} tasks"
+            advice = f"mend the cause, then `rowcall connectors apply {name} --restart-failed`"
+            yield Finding("fail", _AREA, f"connector {name} does not run", why, advice)
+        for item in lint(config):
+            present = item.present or "(unset)"
+            yield Finding("warn", _AREA, f"{name}: {item.setting} is {present}", item.cost, f"set it to {item.wanted}")
+    yield from _sources(configs, settings, agents)
+
+
+def _sources(
+    configs: Mapping[str, Mapping[str, str]], settings: Settings, agents: Sequence[Agent]
+) -> Iterator[Finding]:
+    prefixes = {config.get("topic.prefix", "") for config in configs.values() if not is_outbox(config)}
+    # Topics of the outbox have no prefix; whatever an agent emits may be its source.
+    for prefix in sorted(set(settings.own_sources) - prefixes if configs else ()):
+        readers = [agent.name for agent in agents if any(topic.startswith(f"{prefix}.") for topic in agent.topics)]
+        if readers:
+            why = f"no connector has topic.prefix {prefix}; {', '.join(readers)} will never be woken"
+            yield Finding("warn", _AREA, f"nothing feeds {prefix}.*", why, "rowcall connectors apply")

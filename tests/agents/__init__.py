@@ -1,0 +1,14 @@
+"""Agents for tests; a worker gets them by ROWCALL_AGENTS=tests.agents.
+
+`doing` does what its payload says, `writing` has outcomes with SQL, `crashing` kills its own process where the
+environment says so. `harness` runs executors and looks at what they wrote; `worker` is one as a process.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from consumer.agents.door import Agent
+from tests.agents import crashing, doing, writing
+
+AGENTS: Final[list[Agent]] = [doing.asker, doing.doer, *writing.ALL, crashing.agent]

@@ -1,0 +1,139 @@
+"""Runs executors in this process and looks at what they wrote."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import psycopg
+from psycopg.rows import DictRow, dict_row
+
+from consumer.executor.loop import run_executor
+from consumer.records import Change, Operation, Origin, encode, payload
+from consumer.settings import Settings
+from tests.agents import AGENTS
+from tests.agents.writing import TABLES
+
+ENDED = ("SUCCEEDED", "FAILED", "CANCELLED", "REJECTED")
+
+
+def settings(url: str, model: str = "http://127.0.0.1:9/v1", **changed: Any) -> Settings:
+    """Settings with short leases and delays; `changed` by field name."""
+    values: dict[str, Any] = {
+        "database_url": url,
+        "model_base_url": model,
+        "agents": ("tests.agents",),
+        "lease_seconds": 3.0,
+        "beat_seconds": 0.5,
+        "poll_seconds": 0.1,
+        "retry_base_seconds": 0.05,
+        "retry_cap_seconds": 0.2,
+        "model_timeout_seconds": 20.0,
+        "model_retries": 0,
+        "drain_seconds": 5.0,
+    }
+    return Settings.model_validate(values | changed)
+
+
+@asynccontextmanager
+async def running(configuration: Settings, *, count: int = 1) -> AsyncIterator[asyncio.Event]:
+    """`count` executors in this process until the block ends; gives the event that stops them."""
+    stop = asyncio.Event()
+    tasks = [asyncio.create_task(run_executor(configuration, AGENTS, stop)) for _ in range(count)]
+    try:
+        yield stop
+    finally:
+        stop.set()
+        await asyncio.gather(*tasks)
+
+
+class Records:
+    """The database as a test sees it."""
+
+    def __init__(self, session: psycopg.AsyncConnection[DictRow]) -> None:
+        self.session = session
+
+    async def all(self, query: str, *parameters: Any) -> list[DictRow]:
+        """Rows of a query."""
+        return await (await self.session.execute(query.encode(), parameters or None)).fetchall()
+
+    async def one(self, query: str, *parameters: Any) -> DictRow:
+        """The only row of a query."""
+        (row,) = await self.all(query, *parameters)
+        return row
+
+    async def execute(self, query: str, *parameters: Any) -> None:
+        """A statement."""
+        await self.session.execute(query.encode(), parameters or None)
+
+    async def add(self, agent: str, data: Any = None, *, key: str | None = None, attempts: int = 5) -> int:
+        """Queue a run."""
+        row = await self.one(
+            "SELECT rowcall.enqueue(agent => %s, payload => %s::json, key => %s, max_attempts => %s) AS id",
+            agent, encode({} if data is None else data), key, attempts,
+        )  # fmt: skip
+        return int(row["id"])
+
+    async def add_change(self, agent: str, row: dict[str, Any], *, before: dict[str, Any] | None = None) -> int:
+        """Queue a run for a change of public.items."""
+        origin = Origin("cdc", "app", "public", "items", 7, 7, 1_700_000_000_000)
+        operation = Operation.UPDATE if before else Operation.CREATE
+        change = Change(f"rc1:{uuid.uuid4().hex}", operation, before, row, {"id": row["id"]}, origin)
+        added = await self.one(
+            "INSERT INTO rowcall.agent_jobs (job_type, input_kind, payload, event_id, key_hash, source_topic, "
+            "source_partition, source_offset) VALUES (%s, 'change', %s::json, %s, %s, 'cdc.public.items', 0, 1) "
+            "RETURNING id",
+            agent, payload.write(change), change.id, row["id"],
+        )  # fmt: skip
+        return int(added["id"])
+
+    async def job(self, job_id: int) -> DictRow:
+        """One run."""
+        return await self.one("SELECT *, result::text AS result_text FROM rowcall.agent_jobs WHERE id = %s", job_id)
+
+    async def wait(self, job_id: int, *statuses: str, seconds: float = 15.0) -> DictRow:
+        """The run, when it has one of these statuses (by default: when it has ended)."""
+        until = time.monotonic() + seconds
+        while True:
+            job = await self.job(job_id)
+            if job["status"] in (statuses or ENDED):
+                return job
+            if time.monotonic() > until:
+                calls = await self.all("SELECT * FROM rowcall.external_calls WHERE job_id = %s", job_id)
+                raise AssertionError(f"job {job_id} did not become {statuses or ENDED} in {seconds} s: {job}, {calls}")
+            await asyncio.sleep(0.02)
+
+    async def wait_all(self, job_ids: Sequence[int], *, seconds: float = 30.0) -> None:
+        """Until all of these have succeeded."""
+        until = time.monotonic() + seconds
+        while True:
+            open_ = await self.all(
+                "SELECT id, status, error_code, last_error, attempt_count FROM rowcall.agent_jobs "
+                "WHERE id = ANY (%s) AND status <> 'SUCCEEDED' ORDER BY id",
+                list(job_ids),
+            )
+            if not open_:
+                return
+            assert time.monotonic() < until, f"{len(open_)} of {len(job_ids)} not done in {seconds} s: {open_[:5]}"
+            await asyncio.sleep(0.05)
+
+    async def effects(self) -> list[int]:
+        """What agents have written, sorted."""
+        return sorted(row["n"] for row in await self.all("SELECT n FROM public.effects"))
+
+
+@asynccontextmanager
+async def records(url: str) -> AsyncIterator[Records]:
+    """A view of the database, with the agents' rows and tables in it."""
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True, row_factory=dict_row) as session:
+        await session.execute(TABLES.encode())
+        for agent in AGENTS:
+            await session.execute(
+                "INSERT INTO rowcall.agents (name, version) VALUES (%s, %s) ON CONFLICT (name) DO NOTHING",
+                (agent.name, agent.version),
+            )
+        yield Records(session)

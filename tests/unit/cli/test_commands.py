@@ -1,0 +1,198 @@
+"""The command line by itself: names, help, exit codes, one line an error, nothing a terminal would obey."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from consumer.cli import COMMANDS, main, output
+from consumer.cli.lazy import LazyGroup
+from consumer.errors import ConfigurationError, LeaseLost, OperatorError, Outage
+
+ALL = sorted(COMMANDS)
+
+
+def run(*arguments: str, **environment: str) -> Result:
+    return CliRunner().invoke(main, list(arguments), env=environment, prog_name="rowcall")
+
+
+def every_command(
+    command: click.Command, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    yield path, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found is not None
+            yield from every_command(found, (*path, name))
+
+
+def test_help_is_quick_and_imports_no_command() -> None:
+    program = (
+        "import sys, runpy; sys.argv = ['rowcall', '--help']\n"
+        "from consumer.cli import main\n"
+        "try: main()\n"
+        "finally: print('LOADED', sorted(set(sys.modules) & {'psycopg', 'confluent_kafka', 'pydantic', 'rich'}))"
+    )
+    times = []
+    for _ in range(3):
+        began = time.monotonic()
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+        times.append(time.monotonic() - began)
+    assert "LOADED []" in done.stdout
+    # 300 ms is the promise; the machine of a test run may be busy, so the best of three counts.
+    assert min(times) < 0.3
+
+
+def test_every_command_of_the_table_is_there() -> None:
+    text = run("--help").output
+    for name in ALL:
+        assert f"\n  {name} " in text
+    assert run("nonsense").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("path", "command"),
+    [item for name in ALL if name != "dev" for item in every_command(main, ()) if item[0][:1] == (name,)],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_every_command_explains_itself_with_an_example(path: tuple[str, ...], command: click.Command) -> None:
+    result = run(*path, "--help")
+    assert result.exit_code == 0
+    assert "Example" in result.output and "rowcall" in result.output
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help, parameter.name
+
+
+def failing(error: Exception) -> Result:
+    group = LazyGroup("root", commands_by_name={"fail": ("tests.unit.cli.test_commands:fail", "")})
+    return CliRunner().invoke(group, ["fail"], obj=error)
+
+
+@click.command()
+@click.pass_obj
+def fail(error: Exception) -> None:
+    """Raise what the test wants."""
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (OperatorError("no such job"), 1),
+        (LeaseLost("gone"), 1),
+        (Outage("away", dependency="database"), 69),
+        (ConfigurationError("postgresql://u:secret@h is wrong"), 78),
+    ],
+)
+def test_an_error_of_ours_is_one_line_and_an_exit_code(error: Exception, code: int) -> None:
+    result = failing(error)
+    assert result.exit_code == code
+    assert result.stdout == ""
+    assert result.stderr.startswith("rowcall: ")
+    assert result.stderr.count("\n") == 1
+    assert "secret" not in result.stderr
+
+
+def test_an_error_of_nobodys_keeps_its_traceback() -> None:
+    assert isinstance(failing(ZeroDivisionError()).exception, ZeroDivisionError)
+
+
+def test_a_missing_extra_is_named() -> None:
+    group = LazyGroup("root", commands_by_name={"dev": ("tests.unit.cli.without_extra:dev", "")})
+    result = CliRunner().invoke(group, ["dev"])
+    assert result.exit_code == 78
+    assert "rowcall[local]" in result.stderr
+
+
+def test_config_shows_what_is_in_force_without_secrets() -> None:
+    result = run(
+        "config",
+        "--json",
+        DATABASE_URL="postgresql://rowcall:hidden-1@db:5433/x",
+        MODEL_API_KEY="hidden-2",
+        ROWCALL_INTAKE_BATCH="77",
+    )
+    values = json.loads(result.stdout)
+    assert values["DATABASE_URL"] == "postgresql://rowcall:***@db:5433/x"
+    assert values["MODEL_API_KEY"] == "***"
+    assert values["ROWCALL_INTAKE_BATCH"] == "77"
+    table = run("config", MODEL_API_KEY="hidden-2").stdout
+    assert "hidden" not in table and "MODEL_API_KEY" in table
+
+
+def test_a_wrong_setting_is_named_and_ends_with_78() -> None:
+    result = run("config", ROWCALL_INTAKE_BATCH="many")
+    assert result.exit_code == 78
+    assert "ROWCALL_INTAKE_BATCH" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_version_names_it() -> None:
+    assert run("version").stdout.startswith("rowcall ")
+
+
+@pytest.mark.parametrize(
+    ("payload", "said"),
+    [("{id: 1}", "not JSON"), ("@/no/such/file", "cannot be read"), ("NaN", "no JSON number")],
+)
+def test_a_wrong_payload_is_refused_before_anything_is_opened(payload: str, said: str) -> None:
+    result = run("enqueue", "a", "--payload", payload, DATABASE_URL="postgresql://nobody@127.0.0.1:1/x")
+    assert result.exit_code == 1
+    assert said in result.stderr
+
+
+def test_wrong_usage_is_2() -> None:
+    assert run("jobs", "show", "abc").exit_code == 2
+    assert run("jobs", "list", "--limit", "0").exit_code == 2
+    assert run("enqueue", "a").exit_code == 2
+    assert run("dead-letters", "discard", "1").exit_code == 2
+
+
+def test_what_strangers_wrote_is_made_visible_before_it_is_printed() -> None:
+    assert output.safe("a\x1b[2J\x00\ud800\u202eb\n\tc") == "a\\x1b[2J\\x00\\ud800\\u202eb\n\tc"
+    assert output.shown(b"\xffabc\x1b") == "\\xffabc\\x1b"
+    assert output.shown("x" * 400).endswith("x…")
+    assert output.shown(dt.datetime(2026, 1, 5, 13, tzinfo=dt.timezone(dt.timedelta(hours=1)))) == "2026-01-05 12:00:00"
+    assert output.shown(["a", 1]) == "a, 1"
+    assert output.shown(None) == ""
+
+
+def test_json_for_machines_keeps_stored_json_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"payload": '{"n": 12345678901234567890123}', "result": None, "raw_answer": '{"a": 1}', "key": b"\xff"}]
+    output.print_json(rows)
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row == {
+        "payload": {"n": 12345678901234567890123},
+        "result": None,
+        "raw_answer": '{"a": 1}',
+        "key": "ff",
+    }
+
+
+def test_a_table_shows_markup_as_text_and_says_when_there_is_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_table([{"a": "[red]x[/red]"}], ["a"], empty="nothing")
+    assert "[red]x[/red]" in capsys.readouterr().out
+    output.print_table([], ["a"], empty="nothing")
+    assert capsys.readouterr().out == "nothing\n"
+
+
+def test_the_actor_is_the_user_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    from consumer.cli.opening import user
+
+    monkeypatch.setenv("USER", "ada")
+    assert user() == "ada"
+    monkeypatch.delenv("USER")
+    monkeypatch.delenv("LOGNAME", raising=False)
+    assert user() == f"uid {os.getuid()}"
