@@ -7,6 +7,7 @@ Only Postgres is started until a benchmark needs the rest, so that idle services
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -19,12 +20,14 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
+import httpx
 import psycopg
 from psycopg import sql
 
+from benchmarks.agents import ANSWER
 from benchmarks.figures import NotMeasured
 from consumer import db, migrate
-from debezium import processes
+from debezium import ports, processes
 from debezium import stack as local_stack
 from debezium.paths import cache_directory
 from debezium.reporting import Reporter
@@ -45,6 +48,7 @@ class Services:
         self.directory = cache_directory() / "bench" / uuid.uuid4().hex[:12]
         self.durability: dict[str, str] = {}
         self._template: str | None = None
+        self._connected = False
 
     def close(self) -> None:
         """Stop and remove the stack."""
@@ -58,6 +62,22 @@ class Services:
     def stack(self) -> StackInfo:
         """All services."""
         return self._start(local_stack.DEFAULT_SERVICES)
+
+    def connected(self) -> StackInfo:
+        """All services, the stack's own database migrated with the example tables, and both connectors streaming."""
+        info = self.stack()
+        if self._connected:
+            return info
+        with contextlib.closing(db.connect(info.database_url, name="bench")) as session:
+            migrate.migrate(session)
+            tables = db.queries("example_tables")
+            for statement in (tables["create"], tables["seed"]):
+                session.execute(statement)
+            command([*rowcall("connectors", "apply")], info.environment())
+            count = "SELECT count(*) AS n FROM pg_replication_slots WHERE active"
+            until(lambda: session.execute(count).fetchone() == {"n": 2}, "both connectors stream", seconds=60)
+        self._connected = True
+        return info
 
     def _start(self, services: Sequence[str]) -> StackInfo:
         reporter = Reporter(quiet=True)
@@ -145,7 +165,7 @@ class Child:
         """Raises NotMeasured with its last lines when it has ended."""
         if self.process.poll() is not None:
             raise NotMeasured(
-                f"`{' '.join(self.argv[-4:])}` ended with {self.process.returncode}:\n{processes.tail(self.log, 15)}"
+                f"`{Path(self.argv[0]).name} {' '.join(self.argv[1:])}` ended with {self.process.returncode}:\n{processes.tail(self.log, 15)}"
             )
 
     def line(self) -> str:
@@ -204,6 +224,29 @@ def rowcall(*arguments: str) -> list[str]:
     return [str(command), *arguments]
 
 
+def command(argv: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Run a command to its end; NotMeasured with its output when it fails."""
+    done = subprocess.run(
+        argv, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=120
+    )
+    if done.returncode != 0:
+        raise NotMeasured(f"`{Path(argv[0]).name} {' '.join(argv[1:])}` failed:\n{done.stdout}{done.stderr}")
+
+
+@contextmanager
+def model(delay_seconds: float, directory: Path) -> Iterator[str]:
+    """A scripted model endpoint in a process of its own; what MODEL_BASE_URL must be.
+
+    It gives the answer that benchmarks.agents expect, after `delay_seconds`.
+    """
+    script = directory / f"model-{delay_seconds:g}.json"
+    reply = {"answer": ANSWER, "delay_seconds": delay_seconds}
+    script.write_text(json.dumps({"rules": [{"replies": [reply]}]}))
+    child = Child(python("tests.scripted_model", "--script", str(script)), {}, directory / "model.log")
+    with running([child]):
+        yield f"http://127.0.0.1:{child.line().removeprefix('listening on ')}/v1"
+
+
 def until(condition: Callable[[], Any], what: str, *, seconds: float, every: float = 0.05) -> Any:
     """The first true answer of `condition`.
 
@@ -216,3 +259,35 @@ def until(condition: Callable[[], Any], what: str, *, seconds: float, every: flo
             raise NotMeasured(f"not within {seconds:g} s: {what}")
         time.sleep(every)
     return answer
+
+
+@contextmanager
+def workers(
+    command: str, agents: str, environment: Mapping[str, str], log: Path, *, count: int = 1
+) -> Iterator[list[Child]]:
+    """`rowcall <command>`, `count` processes, given when they say that they are ready.
+
+    Args:
+        command: `worker`, `intake` or `execute`.
+        agents: the set of benchmarks.agents they load.
+        environment: where the services are, and settings that differ from their defaults.
+    """
+    chosen: list[int] = []
+    for _ in range(count):
+        chosen.append(ports.choose(taken=frozenset(chosen)))
+    common = {"ROWCALL_AGENTS": "benchmarks.agents", "BENCH_AGENTS": agents, "ROWCALL_LOG_LEVEL": "WARNING"}
+    children = [
+        Child(rowcall(command), {**common, **environment, "ROWCALL_HEALTH_PORT": str(port)}, log) for port in chosen
+    ]
+    with running(children):
+        for child, port in zip(children, chosen, strict=True):
+            until(lambda child=child, port=port: _ready(child, port), f"rowcall {command} is ready", seconds=60)
+        yield children
+
+
+def _ready(child: Child, port: int) -> bool:
+    child.check()
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=5).is_success
+    except httpx.TransportError:
+        return False

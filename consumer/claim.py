@@ -74,7 +74,7 @@ async def pause_agent(session: db.Session, agent: str, reason: str, seconds: flo
         await session.execute(_SQL["pause_agent"], {"agent": agent, "reason": reason, "seconds": seconds})
 
 
-async def unpause_agent(session: db.Session, agent: str) -> None:
-    """End a timed pause that has run out."""
+async def unpause_agents(session: db.Session, agents: Sequence[str]) -> None:
+    """End the timed pauses of these agents that have run out."""
     with db.translated():
-        await session.execute(_SQL["unpause_agent"], {"agent": agent})
+        await session.execute(_SQL["unpause_agents"], {"agents": list(agents)})

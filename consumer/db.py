@@ -59,6 +59,7 @@ AsyncPool = AsyncConnectionPool[AsyncConnection[DictRow]]
 _NAME: Final = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
 # Comments are for readers; a placeholder named in one would be taken for a parameter.
 _COMMENT: Final = re.compile(r"^\s*--.*\n", re.MULTILINE)
+_IDLE_LIMIT: Final = b"SELECT set_config('idle_in_transaction_session_timeout', %s, false)"
 # Half-open connections must be noticed within a lease (30 s): 5 s idle, then 3 probes 3 s apart.
 _KEEPALIVE: Final[dict[str, Any]] = {
     "connect_timeout": 10,
@@ -118,21 +119,34 @@ async def listen(url: str, name: str, statement: bytes, heard: Callable[[], None
         await session.close()
 
 
-async def open_pool(url: str, *, name: str, size: int, read_only: bool = False) -> AsyncPool:
+async def open_pool(
+    url: str, *, name: str, size: int, read_only: bool = False, idle_seconds: float | None = None
+) -> AsyncPool:
     """A pool of at most `size` sessions, opened and checked; autocommit, or each use one READ ONLY transaction.
+
+    A transaction that sends nothing for `idle_seconds` is ended by the server: a frozen process must not hold its rows.
 
     Raises:
         Outage, ConfigurationError: as `connect`.
     """
     first = await connect_async(url, name=name)  # a pool hides the reason why it cannot connect
     await first.close()
+
+    async def configure(session: Session) -> None:
+        _adapt(session)
+        if idle_seconds is not None:
+            await session.execute(_IDLE_LIMIT, (f"{round(idle_seconds * 1000)}ms",))
+        if read_only:
+            await session.commit()
+            await session.set_read_only(True)
+
     pool = AsyncPool(
         url,
         min_size=1,
         max_size=size,
         open=False,
         timeout=30,
-        configure=_configure_reader if read_only else _configure,
+        configure=configure,
         kwargs={
             "autocommit": not read_only,
             "application_name": f"rowcall {name}",
@@ -168,15 +182,6 @@ def translated(url: str | None = None) -> Iterator[None]:
         raise Outage(f"no database connection became free: {error}", dependency="database") from error
     except psycopg.Error as error:
         raise _translation(error, url) from error
-
-
-async def _configure(session: Session) -> None:
-    _adapt(session)
-
-
-async def _configure_reader(session: Session) -> None:
-    _adapt(session)
-    await session.set_read_only(True)
 
 
 async def run_one(session: Session, statement: str, parameters: Sequence[Any]) -> int:

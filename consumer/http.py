@@ -247,7 +247,11 @@ class _LaneStream(httpx.AsyncByteStream):
         return self._stream.__aiter__()
 
     async def aclose(self) -> None:
-        await self._stream.aclose()
+        try:
+            await self._stream.aclose()
+        except BaseException:
+            await self._lane.aclose()
+            raise
         await self._lanes.free(self._lane)
 
 

@@ -330,8 +330,9 @@ class Brokers:
         Raises:
             Outage, ConfigurationError: as `cluster_id`.
         """
-        firsts = self._offsets(places, _spec("earliest"))
-        ends = self._offsets(places, _spec("latest"))
+        wanted = list(places)
+        firsts = self._offsets(wanted, _spec("earliest"))
+        ends = self._offsets(wanted, _spec("latest"))
         return {place: (first, ends[place]) for place, first in firsts.items() if place in ends}
 
     def ends(self, places: Iterable[Place]) -> dict[Place, int]:
@@ -377,6 +378,7 @@ class Brokers:
             raise Outage(f"no Kafka broker at {self._servers} answers", dependency="broker") from error
 
     def _translated(self, reason: KafkaError) -> RowcallError:
+        self._admin.poll(0)  # serves error_cb
         worst = self._last_error or reason
         if reason.code() in _REFUSED or worst.code() in _REFUSED:
             return ConfigurationError(

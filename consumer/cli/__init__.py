@@ -28,6 +28,7 @@ COMMANDS = {
     "config": ("consumer.cli.setup:config", "Print the settings in force, secrets masked."),
     "doctor": ("consumer.cli.doctor:doctor", "Check every dependency and say what to do."),
     "dev": ("debezium.cli:dev", "The local stack: Postgres, Kafka, Connect, registry, model."),
+    "demo": ("consumer.cli.demo:demo", "Play the main job end to end on a fresh local stack."),
     "version": ("consumer.cli.setup:version", "Print the version."),
 }
 

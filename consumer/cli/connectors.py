@@ -72,11 +72,12 @@ def status(name: str | None, json_output: bool) -> None:
 
     Example: rowcall connectors status
     """
-    client = ConnectClient(quiet_settings().connect_url)
-    found = [client.status(item) for item in ([name] if name else client.names())]
+    with ConnectClient(quiet_settings().connect_url) as client:
+        names = client.names()
+        found = [client.status(item) for item in ([name] if name else names)]
     states = [state for state in found if state is not None]
     if name and not states:
-        raise OperatorError(f"Connect has no connector {name}; it has {', '.join(client.names()) or 'none'}")
+        raise OperatorError(f"Connect has no connector {name}; it has {', '.join(names) or 'none'}")
     if json_output:
         print_json([dataclasses.asdict(state) for state in states])
     else:
@@ -102,7 +103,9 @@ def diff(name: str | None, directory: Path | None, json_output: bool) -> None:
     Example: rowcall connectors diff --directory deploy/connectors
     """
     loaded = quiet_settings()
-    found = connect.diff(ConnectClient(loaded.connect_url), _files(loaded, directory, name))
+    files = _files(loaded, directory, name)
+    with ConnectClient(loaded.connect_url) as client:
+        found = connect.diff(client, files)
     if json_output:
         print_json({key: None if item is None else list(map(dataclasses.asdict, item)) for key, item in found.items()})
     for connector, changes in {} if json_output else found.items():
@@ -126,8 +129,17 @@ def delete(name: str, yes: bool) -> None:
     """
     if not yes:
         click.confirm(f"Delete connector {name}?", abort=True)
-    ConnectClient(quiet_settings().connect_url).delete(name)
+    with ConnectClient(quiet_settings().connect_url) as client:
+        client.delete(name)
     click.echo(f"{name}: deleted; drop its replication slot if it does not come back")
+
+
+def _print_applied(applied: connect.Applied) -> None:
+    click.echo(f"{applied.name}: {applied.action}")
+    for change in applied.changed:
+        click.echo(f"  {change.key}: {change.running or '(unset)'} → {change.wanted or '(unset)'}")
+    for advice in applied.advice:
+        click.echo(f"  advice: {advice.setting} = {advice.wanted}, not {advice.present or '(unset)'}: {advice.cost}")
 
 
 def _files(loaded: Settings, directory: Path | None, name: str | None) -> Sequence[ConnectorFile]:

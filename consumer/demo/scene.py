@@ -23,6 +23,7 @@ from debezium import stack as local_stack
 LEASE_SECONDS = 6
 _CONNECTORS_READY_SECONDS = 60
 _STOP_SECONDS = 20
+_SQL = db.queries("demo")
 
 
 @dataclass
@@ -121,6 +122,7 @@ def _prepare(scene: Scene) -> None:
     files = connect.load(folder, values)
     connect.apply(client, files)
     _await_connectors(client, [file.name for file in files])
+    _await_slots(scene.session, [file.config["slot.name"] for file in files])
     activate.activate(scene.session, Brokers(scene.settings), AGENTS)
 
 
@@ -131,4 +133,16 @@ def _await_connectors(client: connect.ConnectClient, names: list[str]) -> None:
         waiting = {name for name in waiting if not ((status := client.status(name)) and status.healthy)}
         if waiting and time.monotonic() > give_up:
             raise Outage(f"connectors not running: {', '.join(sorted(waiting))}", dependency="connect")
+        time.sleep(0.2)
+
+
+def _await_slots(session: db.SyncSession, names: list[str]) -> None:
+    """A row committed before its slot exists is never seen; a running task may still be about to make it."""
+    give_up = time.monotonic() + _CONNECTORS_READY_SECONDS
+    while True:
+        row = session.execute(_SQL["slots"], {"names": names}).fetchone()
+        if row is not None and row["active"] == len(names):
+            return
+        if time.monotonic() > give_up:
+            raise Outage(f"replication slots not in use: {', '.join(names)}", dependency="connect")
         time.sleep(0.2)

@@ -27,9 +27,9 @@ class Running:
 def examine(settings: Settings, agents: Sequence[Agent]) -> Running:
     """Findings about CONNECT_URL and what runs there."""
     try:
-        client = ConnectClient(settings.connect_url)
-        configs = client.configs()
-        return Running(list(_examine(client, configs, settings, agents)), configs)
+        with ConnectClient(settings.connect_url) as client:
+            configs = client.configs()
+            return Running(list(_examine(client, configs, settings, agents)), configs)
     except RowcallError as error:
         return Running([refused(_AREA, error, "CONNECT_URL")])
 

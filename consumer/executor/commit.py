@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
 from consumer import db
-from consumer.errors import DataRefused, Outage, RowcallError, TransactionConflict
+from consumer.errors import DataRefused, Outage, TransactionConflict
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -70,19 +70,17 @@ class GroupCommit(Generic[Item, Result]):
             return
         try:
             results = await self._write_patiently([item for item, _ in group])
-        except DataRefused as error:
-            if len(group) == 1:
+        except asyncio.CancelledError:
+            for _, future in group:
+                future.cancel()
+            raise
+        except Exception as error:  # noqa: BLE001 - every caller gets it; without one their runs would wait for ever
+            if len(group) == 1 or not _is_of_one_item(error):
                 _fail(group, error)
                 return
             middle = len(group) // 2
             await self._deliver(group[:middle])
             await self._deliver(group[middle:])
-        except RowcallError as error:
-            _fail(group, error)
-        except asyncio.CancelledError:
-            for _, future in group:
-                future.cancel()
-            raise
         else:
             for (_, future), result in zip(group, results, strict=True):
                 if not future.done():
@@ -103,15 +101,22 @@ class GroupCommit(Generic[Item, Result]):
                 if conflicts >= _CONFLICT_TRIES:
                     raise
                 await asyncio.sleep(0.005 * conflicts)
+            except UnicodeEncodeError as error:
+                raise DataRefused(f"half a character cannot be stored: {error.reason}", code="db_22021") from error
             except Outage as error:
-                if clock() + delay > give_up:
+                if error.code != Outage.code or clock() + delay > give_up:
                     raise
                 _log.warning("%s waits for the database: %s", self._name, error, extra={"action": "database_outage"})
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, 2.0)
 
 
-def _fail(group: Sequence[tuple[Item, asyncio.Future[Result]]], error: RowcallError) -> None:
+def _is_of_one_item(error: Exception) -> bool:
+    """Whether one item may have caused it: the database refused something, and is not away."""
+    return isinstance(error, DataRefused) or (isinstance(error, Outage) and error.code != Outage.code)
+
+
+def _fail(group: Sequence[tuple[Item, asyncio.Future[Result]]], error: Exception) -> None:
     for _, future in group:
         if not future.done():
             future.set_exception(error)

@@ -7,7 +7,7 @@ import datetime as dt
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from pydantic import BaseModel
 
@@ -17,11 +17,15 @@ from consumer.errors import AgentError, LeaseLost
 from consumer.executor.commit import GroupCommit
 from consumer.executor.measure import call_ended
 from consumer.llm import CallFinished, CallStarted, ModelClient, ModelRequest
-from consumer.outcome.transaction import refuse_control
+from consumer.outcome.transaction import faults, refuse_control
 from consumer.records import decode, encode
 from consumer.records.jobs import ClaimedJob, storable
 from consumer.steps import CallDone, CallSent, Checkpoint, StoredStep
 from consumer.telemetry import CHECKPOINTS
+
+# rowcall.job_steps has the same bound; the reserved name is the outcome's own checkpoint.
+_NAME_LIMIT: Final = 200
+_RESERVED: Final = "write_result"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,7 @@ class PoolReader:
     async def rows(self, query: str, *parameters: Any) -> list[dict[str, Any]]:
         """The rows of one SELECT; see the door."""
         refuse_control(query)
-        with db.translated():
+        with faults(), db.translated():
             async with self._pool.connection() as session:
                 return await db.fetch_all(session, query, parameters)
 
@@ -105,13 +109,14 @@ class RunContext:
                 value = await value
         try:
             output = encode(value)
-        except TypeError as error:
-            raise AgentError(f"step {name!r} cannot be kept: {error}") from error
+            # What a resumed run would get, so that both see the same.
+            kept = decode(output)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise AgentError(f"what step {name!r} returned cannot be kept: {error}") from error
         await self._keep(Checkpoint(
             self._job.id, self._job.epoch, name, kind.value, number, output, self._agent.version, started_at
         ))  # fmt: skip
-        # What a resumed run would get, so that both see the same.
-        return decode(output)
+        return kept
 
     async def ask(self, name: str, /, *, prompt: str, input: Any, answer: type[BaseModel] | None = None) -> Any:
         """Ask the model once and keep the validated answer; see the door."""
@@ -139,6 +144,10 @@ class RunContext:
         return given.value
 
     def _begin(self, name: str) -> tuple[StoredStep | None, int]:
+        if not name or len(name) > _NAME_LIMIT or name == _RESERVED or storable(name) != name:
+            raise AgentError(
+                f"{name[:50]!r} cannot be a step's name: 1 to {_NAME_LIMIT} storable characters, not {_RESERVED!r}"
+            )
         if name in self._used:
             raise AgentError(f"step {name!r} was used before in this run; a step's name is its identity")
         self._used.add(name)

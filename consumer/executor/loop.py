@@ -37,11 +37,16 @@ _POOL_SIZE = 12
 
 @dataclass
 class _Active:
-    """A run this worker holds. `verdict` is set by whoever takes the run away from its task."""
+    """A run this worker holds. `verdict` is set by whoever takes the run away from its task.
+
+    `settling` from the moment its end is being written: then the fence decides, and a beat that no longer finds the run
+    RUNNING has seen its end, not its loss.
+    """
 
     job: ClaimedJob
     task: asyncio.Task[None]
     verdict: Verdict | None = None
+    settling: bool = False
 
 
 class Executor:
@@ -64,7 +69,8 @@ class Executor:
         self._wake = wake
         self._policy = settler.policy
         self._lease = claim.Lease(uuid.uuid4(), settings.lease_seconds, settings.run_deadline_seconds)
-        self._active: dict[int, _Active] = {}
+        # By epoch too: a worker may take its own run over while the old attempt is still ending.
+        self._active: dict[tuple[int, int], _Active] = {}
         self._loop = asyncio.get_running_loop()
         self._beat = Beat(
             settings.database_url.get_secret_value(),
@@ -114,6 +120,7 @@ class Executor:
                         if taken := await claim.reclaim(session):
                             RECLAIMED.add(taken)
                             _log.warning("%d expired runs reclaimed", taken, extra={"action": "reclaim"})
+                        await claim.unpause_agents(session, list(self._agents))
                     placed = await claim.promote(session)
                     jobs = await claim.claim(session, self._lease, list(self._agents), room)
                     stored = await self._stored(session, jobs)
@@ -143,41 +150,48 @@ class Executor:
     def _start(self, job: ClaimedJob, stored: Sequence[steps.StoredStep]) -> None:
         self._beat.hold(job.id, job.epoch)
         task = asyncio.create_task(self._work(job, stored), name=f"run {job.id}")
-        self._active[job.id] = _Active(job, task)
+        self._active[job.id, job.epoch] = _Active(job, task)
 
     async def _work(self, job: ClaimedJob, stored: Sequence[steps.StoredStep]) -> None:
-        agent = self._agents[job.agent]
-        started_at = dt.datetime.now(dt.UTC)
+        active = self._active[job.id, job.epoch]
         began = time.monotonic()
         verdict: Verdict
         try:
-            try:
-                performed = await perform(
-                    job, agent, self._services, stored, self._policy, self._settings.run_deadline_seconds
-                )
-            except asyncio.CancelledError:
-                taken = self._active[job.id].verdict
-                if taken is None:
-                    raise
-                performed = Performed(taken, None, 0)
-            # From here the run's row lock or the fence decides; a beat could only mistake the end for a loss.
-            self._beat.release(job.id, job.epoch)
-            if performed.pause_agent is not None:
-                await self._pause(job.agent, performed.pause_agent)
-            verdict = await self._settler.settle(job, agent, performed, started_at)
+            verdict = await self._performed_and_settled(active, stored)
         except LeaseLost as error:
             verdict = Lost(str(error))
-        except RowcallError as error:
+        except Exception as error:  # noqa: BLE001 - a task that dies in silence would hide the run's end
             # The lease runs out and another attempt finds every finished step.
-            _log.error("run left to its lease: %s", error, extra={"action": "run_unsettled", **job.labels})
+            _log.error(
+                "run left to its lease: %s", error, exc_info=not isinstance(error, RowcallError),
+                extra={"action": "run_unsettled", **job.labels},
+            )  # fmt: skip
             verdict = Lost(str(error))
         finally:
             self._beat.release(job.id, job.epoch)
-            self._active.pop(job.id, None)
+            self._active.pop((job.id, job.epoch), None)
             self._wake.set()
         attempt_ended(job, verdict, time.monotonic() - began)
         if isinstance(verdict, Retry):
             self._loop.call_later(verdict.delay_seconds, self._wake.set)
+
+    async def _performed_and_settled(self, active: _Active, stored: Sequence[steps.StoredStep]) -> Verdict:
+        job, agent = active.job, self._agents[active.job.agent]
+        started_at = dt.datetime.now(dt.UTC)
+        try:
+            performed = await perform(
+                job, agent, self._services, stored, self._policy, self._settings.run_deadline_seconds
+            )
+            active.settling = True
+            if performed.pause_agent is not None:
+                await self._pause(job.agent, performed.pause_agent)
+            return await self._settler.settle(job, agent, performed, started_at)
+        except asyncio.CancelledError:
+            if active.verdict is None:
+                raise
+            # Whatever was being written was rolled back, or has landed; the fence of this write tells which.
+            active.settling = True
+            return await self._settler.settle(job, agent, Performed(active.verdict, None, 0), started_at)
 
     async def _pause(self, agent: str, reason: str) -> None:
         _log.error(
@@ -193,8 +207,8 @@ class Executor:
 
     def _lose(self, job_id: int, epoch: int) -> None:
         """Another owner has the run: stop working on it."""
-        active = self._active.get(job_id)
-        if active is not None and active.job.epoch == epoch:
+        active = self._active.get((job_id, epoch))
+        if active is not None and not active.settling:
             active.verdict = Lost(f"run {job_id} was taken over by another worker (epoch {epoch} is over)")
             active.task.cancel()
 
@@ -220,8 +234,8 @@ async def run_executor(settings: Settings, agents: Sequence[Agent], stop: asynci
     """
     url = settings.database_url.get_secret_value()
     patience = settings.lease_seconds
-    pool = await db.open_pool(url, name="executor", size=_POOL_SIZE)
-    readers = await db.open_pool(url, name="agent sql", size=4, read_only=True)
+    pool = await db.open_pool(url, name="executor", size=_POOL_SIZE, idle_seconds=settings.lease_seconds)
+    readers = await db.open_pool(url, name="agent sql", size=4, read_only=True, idle_seconds=settings.lease_seconds)
     model = ModelClient(settings)
     wake = Wake(url)
 

@@ -15,6 +15,7 @@ from consumer.errors import (
     AgentError,
     ConfigurationError,
     DataRefused,
+    DeadlineExceeded,
     GiveUp,
     LeaseLost,
     ModelError,
@@ -84,26 +85,29 @@ async def perform(
     context: RunContext | None = None
     pause: str | None = None
     verdict: Verdict
+    deadline = asyncio.timeout(deadline_seconds)
     try:
         message = message_of(job)
         context = RunContext(job, agent, message, services, stored)
-        async with asyncio.timeout(deadline_seconds):
+        async with deadline:
             verdict = await _judged(job, agent, context, message)
     except ModelUnavailable as error:
         pause = f"{error.code}: {error}"
         verdict = Released(reason=pause)
     except RowcallError as error:
-        verdict = verdict_of(error, job, policy)
-    except TimeoutError:
-        verdict = Retry(
-            "deadline_exceeded",
-            f"the run did not end within {deadline_seconds:g} s (ROWCALL_RUN_DEADLINE_SECONDS)",
-            policy.delay(job.attempt),
-        )
-    except Exception as error:  # noqa: BLE001 - whatever an agent raises ends its own run and nothing else
-        _log.exception("agent failed", extra={"action": "agent_exception", **job.labels})
-        summary = traceback.format_exception_only(error)[-1].strip()
-        verdict = Retry("agent_exception", f"{summary} ({_place(error)})", policy.delay(job.attempt))
+        verdict = verdict_of(error, job, agent, policy)
+    except asyncio.CancelledError as error:
+        # Cancelled from outside, or the agent waited for something that it had cancelled itself?
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        verdict = raised(error, job, policy)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever an agent raises ends its own run, nothing else
+        if isinstance(error, TimeoutError) and deadline.expired():
+            text = f"the run did not end within {deadline_seconds:g} s (ROWCALL_RUN_DEADLINE_SECONDS)"
+            verdict = Retry(DeadlineExceeded.code, text, policy.delay(job.attempt))
+        else:
+            verdict = raised(error, job, policy)
     return Performed(verdict, message, context.steps_taken if context else 0, pause)
 
 
@@ -113,7 +117,14 @@ async def _judged(job: ClaimedJob, agent: Agent, context: RunContext, message: I
     return validate.judge(agent, message, await agent.execute(context, message))
 
 
-def verdict_of(error: RowcallError, job: ClaimedJob, policy: RetryPolicy) -> Verdict:
+def raised(error: BaseException, job: ClaimedJob, policy: RetryPolicy) -> Retry:
+    """The verdict on an exception of the agent's own code."""
+    _log.error("agent failed", exc_info=error, extra={"action": "agent_exception", **job.labels})
+    summary = traceback.format_exception_only(error)[-1].strip()
+    return Retry("agent_exception", f"{summary} ({_place(error)})", policy.delay(job.attempt))
+
+
+def verdict_of(error: RowcallError, job: ClaimedJob, agent: Agent, policy: RetryPolicy) -> Verdict:
     """What an error means for the run; one line a class of the tree."""
     match error:
         case LeaseLost():
@@ -123,7 +134,7 @@ def verdict_of(error: RowcallError, job: ClaimedJob, policy: RetryPolicy) -> Ver
         case GiveUp() | AgentError() | ModelFatal():
             return Failed(error.code, str(error))
         case ModelInvalid(parseable=True):
-            return validate.held(error)
+            return validate.held(agent, error)
         case ModelRetryable(retry_after_seconds=wish):
             return Retry(error.code, str(error), policy.delay(job.attempt, at_least=wish))
         case DataRefused():

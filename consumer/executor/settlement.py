@@ -11,11 +11,11 @@ from typing import TypeVar
 
 from consumer import db, moves, outcome, review, steps
 from consumer.agents.door import Agent, Input
-from consumer.errors import LeaseLost, Outage, RowcallError, StaleRow, TransactionConflict
+from consumer.errors import DataRefused, LeaseLost, Outage, RowcallError, StaleRow, TransactionConflict
 from consumer.executor.commit import GroupCommit
-from consumer.executor.run import Performed, RetryPolicy, verdict_of
+from consumer.executor.run import Performed, RetryPolicy, raised, verdict_of
 from consumer.records import Change, payload
-from consumer.records.jobs import ClaimedJob, Lost, Rerun, Retry, Review, Succeeded, Verdict
+from consumer.records.jobs import ClaimedJob, Failed, Lost, Rerun, Retry, Review, Succeeded, Verdict, storable
 
 _log = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -41,30 +41,46 @@ class Settler:
             verdict = await self._write(job, agent, performed.message, performed.steps, verdict, started_at)
             if isinstance(verdict, Succeeded):
                 return verdict
-        match verdict:
-            case Lost():
-                return verdict
-            case Review():
-                done = await self._patiently(job, lambda session: review.hold(session, job, verdict))
-            case Rerun():
-                done = await self._patiently(job, lambda session: self._rerun(session, job, verdict))
-            case _:
-                move = moves.settlement(job, verdict, version=agent.version, step=performed.steps + 1)
-                done = await self.group.submit(move)
-        return verdict if done else Lost(f"run {job.id} was taken over before it could be settled")
+        try:
+            return await self._move(job, agent, verdict, performed.steps)
+        except DataRefused as error:
+            # The write that ends a run must land.
+            refused = Failed(error.code, f"the database refuses how this run ended: {error}")
+            return await self._move(job, agent, refused, performed.steps)
+
+    async def _move(self, job: ClaimedJob, agent: Agent, verdict: Verdict, passed: int) -> Verdict:
+        """One move, or nothing where the lease is lost; the verdict that came to pass."""
+        if isinstance(verdict, Lost):
+            return verdict
+        if isinstance(verdict, Review):
+            held = await self._patiently(job, lambda session: review.hold(session, job, verdict))
+            return verdict if held else _lost(job)
+        if isinstance(verdict, Rerun):
+            return await self._rerun(job, agent, verdict)
+        move = moves.settlement(job, verdict, version=agent.version, step=passed + 1)
+        if not await self.group.submit(move):
+            return _lost(job)
+        if isinstance(verdict, Retry) and move.status == "FAILED":
+            return Failed(verdict.code, move.error or verdict.error)
+        return verdict
 
     async def _write(
         self, job: ClaimedJob, agent: Agent, message: Input, passed: int, verdict: Succeeded, started_at: dt.datetime
     ) -> Verdict:
         result = outcome.Outcome(job, agent, message, verdict.answer, passed + 1, started_at)
         try:
-            await self._patiently(job, lambda session: outcome.write(session, result, self.send, system=self.system))
+            try:
+                await self._patiently(
+                    job, lambda session: outcome.write(session, result, self.send, system=self.system)
+                )
+            except StaleRow as error:
+                return await self._stale(job, agent, message, verdict, error)
         except LeaseLost as error:
             return Lost(str(error))
-        except StaleRow as error:
-            return await self._stale(job, agent, message, verdict, error)
         except RowcallError as error:
-            return verdict_of(error, job, self.policy)
+            return verdict_of(error, job, agent, self.policy)
+        except Exception as error:  # noqa: BLE001 - whatever an agent's write raises ends its own run and nothing else
+            return raised(error, job, self.policy)
         return verdict
 
     async def _stale(
@@ -81,18 +97,26 @@ class Settler:
         now = replace(message, before=message.after, after=row)
         return Rerun(error.code, str(error), payload.write(now) if agent.wants(now) else None)
 
-    async def _rerun(self, session: db.Session, job: ClaimedJob, verdict: Rerun) -> bool:
+    async def _rerun(self, job: ClaimedJob, agent: Agent, verdict: Rerun) -> Verdict:
         """Start again on the row as it stands; end the run where the row is gone or wakes the agent no more."""
-        if verdict.payload is None:
-            move = moves.Settlement(job.id, job.epoch, "CANCELLED", code=verdict.code, error=verdict.error)
-            return (await moves.settle(session, [move]))[0]
+        payload = verdict.payload
+        if payload is None:
+            end = moves.Settlement(job.id, job.epoch, "CANCELLED", code=verdict.code, error=storable(verdict.error))
+            return verdict if await self.group.submit(end) else _lost(job)
         retry = Retry(verdict.code, verdict.error, self.policy.delay(job.attempt))
-        async with db.async_transaction(session):
-            moved = await moves.settle(session, [moves.settlement(job, retry, version=0, step=0)])
-            if moved[0]:
-                await steps.supersede(session, job.id)
-                await outcome.refresh_input(session, job.id, verdict.payload)
-        return moved[0]
+        move = moves.settlement(job, retry, version=agent.version, step=0)
+
+        async def write(session: db.Session) -> bool:
+            async with db.async_transaction(session):
+                moved = (await moves.settle(session, [move]))[0]
+                if moved and move.status != "FAILED":
+                    await steps.supersede(session, job.id)
+                    await outcome.refresh_input(session, job.id, payload)
+            return moved
+
+        if not await self._patiently(job, write):
+            return _lost(job)
+        return retry if move.status != "FAILED" else Failed(verdict.code, move.error or verdict.error)
 
     async def _patiently(self, job: ClaimedJob, write: Callable[[db.Session], Awaitable[Result]]) -> Result:
         """Run a transaction again while the database is away or chose it as a victim; the fence makes that safe."""
@@ -111,8 +135,12 @@ class Settler:
                     raise
                 await asyncio.sleep(0.01 * conflicts)
             except Outage as error:
-                if error.dependency != "database" or clock() + delay > give_up:
+                if error.dependency != "database" or error.code != Outage.code or clock() + delay > give_up:
                     raise
                 _log.warning("outcome waits: %s", error, extra={"action": "database_outage", **job.labels})
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, 2.0)
+
+
+def _lost(job: ClaimedJob) -> Lost:
+    return Lost(f"run {job.id} was taken over before it could be settled")

@@ -28,18 +28,24 @@ class Backlog:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._checked = float("-inf")
+        self._grown = True
         self.full = False
 
-    def check(self, session: db.SyncSession, *, grown: bool) -> bool:
-        """Whether intake must not read. `grown`: jobs were admitted since the last call.
+    def grow(self) -> None:
+        """Say that jobs were admitted."""
+        self._grown = True
+
+    def check(self, session: db.SyncSession) -> bool:
+        """Whether intake must not read.
 
         Raises:
             Outage: the database does not answer.
         """
         now = time.monotonic()
-        if now - self._checked < CHECK_SECONDS or not (grown or self.full):
+        if now - self._checked < CHECK_SECONDS or not (self._grown or self.full):
             return self.full
         self._checked = now
+        self._grown = False
         with db.translated():
             row = session.execute(_SQL["backlog"], {"limit": self._limit + 1}).fetchone()
         waiting = 0 if row is None else int(row["waiting"])

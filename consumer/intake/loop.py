@@ -43,6 +43,8 @@ _PRUNE_TIMEOUT: Final = "3s"
 _LAG_SECONDS: Final = 5.0
 _FIRST_PAUSE: Final = 0.2
 _LONGEST_PAUSE: Final = 10.0
+_CALM_SECONDS: Final = 3.0
+"""After an outage, as long without a message or a failure counts as over."""
 
 
 class Intake:
@@ -82,7 +84,6 @@ class Intake:
         self._blocked_until = 0.0
         self._outages = 0
         self._timeouts = 0
-        self._grown = True
         self._paused: str | None = "starting"
         self._progress = time.time()
         self._lag: dict[Place, int] = {}
@@ -140,24 +141,24 @@ class Intake:
             self._poll(min(wait, IDLE_SECONDS))
             return
         session, pipeline = self._ensure_sessions()
+        self._brokers.cluster_id()  # at the start: a cluster that cannot be found is said now
         known = self._ensure_view(session)
-        if self._backlog.check(session, grown=self._grown):
+        if self._backlog.check(session):
             self._settle()
             self._assignment.lift()
             self._pause("backlog", f"more than {self._settings.backlog_limit} jobs wait")
             self._poll(IDLE_SECONDS)
             return
-        self._grown = False
         if self._consumer.owned - self._consumer.placed:
             self._settle()
             self._assignment.place(session, known)
-        self._pause(None, None)
         records = self._poll(0 if self._overlap.busy else IDLE_SECONDS)
         if records:
             self._take(records, known, pipeline)
         elif self._overlap.busy:
             self._settle()
-        else:
+        elif not self._outages or time.monotonic() > self._blocked_until + _CALM_SECONDS:
+            self._recovered()
             self._house_keeping()
 
     def _poll(self, seconds: float) -> list[Record]:
@@ -208,7 +209,7 @@ class Intake:
         read = {place: offset for place, offset in self._handed_in.items() if place not in fenced}
         self._assignment.next |= read
         self._consumer.commit(read)
-        self._grown = True
+        self._backlog.grow()
         self._progress = time.time()
         if self._is_due("lag", _LAG_SECONDS):
             self._measure_lag()
@@ -217,6 +218,7 @@ class Intake:
         if self._outages:
             _log.info("intake goes on", extra={"action": "recovered"})
         self._outages = self._timeouts = 0
+        self._pause(None, None)
         if self._consumer.batch < self._settings.intake_batch:
             self._consumer.shrink(min(self._settings.intake_batch, self._consumer.batch * 2))
 

@@ -4,24 +4,35 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
 from pydantic import BaseModel
 
 from consumer import db
-from consumer.errors import AgentError, StaleRow
+from consumer.errors import AgentError, ConfigurationError, Outage, StaleRow
 from consumer.records import UNCHANGED, Change
 
 # What would end, split or hide the outcome transaction; the first word after comments and white space.
 _CONTROL: Final = frozenset(
     {
         *("ABORT", "BEGIN", "COMMIT", "END", "PREPARE", "RELEASE", "ROLLBACK", "SAVEPOINT", "START"),
-        *("SET", "RESET", "DISCARD", "LISTEN", "NOTIFY", "UNLISTEN"),
+        *("SET", "RESET", "DISCARD", "LISTEN", "NOTIFY", "UNLISTEN", "DEALLOCATE"),
     }
 )
-_LEADING: Final = re.compile(r"(?:\s+|--[^\n]*(?:\n|$)|/\*.*?\*/|\()*", re.DOTALL)
+# As Postgres' scanner reads them: a line comment also ends at a carriage return, block comments nest.
+_SKIPPED: Final = re.compile(r"(?:[ \t\n\r\f\v;(]+|--[^\r\n]*)+")
+_COMMENT_MARK: Final = re.compile(r"/\*|\*/")
+_WORD: Final = re.compile(r"[A-Za-z_]*")
+# What the server answers where the text got past the check above, or follows a refusal that the agent swallowed.
+_AGENTS_FAULT: Final = {
+    "db_25001": "must not change the transaction it runs in",
+    "db_25006": "may only read",
+    "db_25P02": "goes on after one of its statements failed",
+    "db_2D000": "must not end the transaction it runs in",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +56,14 @@ class OutcomeTransaction:
     async def execute(self, statement: str, *parameters: Any) -> int:
         """Run one statement and return how many rows it touched; see the door."""
         refuse_control(statement)
-        return await db.run_one(self._session, statement, parameters)
+        with faults():
+            return await db.run_one(self._session, statement, parameters)
 
     async def rows(self, query: str, *parameters: Any) -> list[dict[str, Any]]:
         """The rows one statement returns; see the door."""
         refuse_control(query)
-        return await db.fetch_all(self._session, query, parameters)
+        with faults():
+            return await db.fetch_all(self._session, query, parameters)
 
     async def update(self, change: Change, columns: Mapping[str, Any]) -> None:
         """Update the row of `change`; see the door."""
@@ -76,12 +89,47 @@ def refuse_control(statement: str) -> None:
     Raises:
         AgentError: naming the word.
     """
-    match = _LEADING.match(statement)
-    rest = statement[match.end() :] if match else statement
-    word = re.match(r"[A-Za-z]*", rest)
-    name = word.group().upper() if word else ""
+    name = _first_word(statement)
+    if not name:
+        raise AgentError("an agent's SQL must begin with a word of SQL")
     if name in _CONTROL:
         raise AgentError(f"{name} is not allowed in an agent's SQL: the outcome transaction is Rowcall's")
+
+
+@contextmanager
+def faults() -> Iterator[None]:
+    """Turn what the database says about an agent's statement into the agent's fault, where it is one."""
+    try:
+        yield
+    except Outage as error:
+        if error.code in _AGENTS_FAULT:
+            raise AgentError(f"an agent's SQL {_AGENTS_FAULT[error.code]}: {error}") from error
+        raise
+    except ConfigurationError as error:
+        if "multiple commands" in str(error):
+            raise AgentError(f"an agent's SQL must be one statement: {error}") from error
+        raise
+
+
+def _first_word(statement: str) -> str:
+    position = 0
+    while True:
+        if skipped := _SKIPPED.match(statement, position):
+            position = skipped.end()
+        elif statement.startswith("/*", position):
+            position = _after_comment(statement, position)
+        else:
+            word = _WORD.match(statement, position)
+            return word.group().upper() if word else ""
+
+
+def _after_comment(statement: str, position: int) -> int:
+    depth = 0
+    for mark in _COMMENT_MARK.finditer(statement, position):
+        depth += 1 if mark.group() == "/*" else -1
+        if depth == 0:
+            return mark.end()
+    return len(statement)
 
 
 def changed_columns(change: Change, current: Mapping[str, Any], written: set[str]) -> list[str]:

@@ -35,7 +35,7 @@ UPDATE rowcall.agents SET state = 'PAUSED', state_reason = %(reason)s,
     paused_until = rowcall.now() + make_interval(secs => %(seconds)s), updated_at = rowcall.now()
 WHERE name = %(agent)s AND state <> 'RETIRED' AND (state <> 'PAUSED' OR paused_until IS NOT NULL);
 
--- name: unpause_agent
--- A call got through again after a timed pause.
+-- name: unpause_agents
+-- Ends timed pauses that have run out; claims take no notice of such a pause in any case.
 UPDATE rowcall.agents SET state = 'ACTIVE', state_reason = NULL, paused_until = NULL, updated_at = rowcall.now()
-WHERE name = %(agent)s AND state = 'PAUSED' AND paused_until <= rowcall.now();
+WHERE name = ANY (%(agents)s) AND state = 'PAUSED' AND paused_until <= rowcall.now();

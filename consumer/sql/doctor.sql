@@ -24,7 +24,8 @@ FROM pg_replication_slots WHERE database = current_database() AND slot_type = 'l
 
 -- name: publications
 -- Each publication and its tables, with what UPDATE and DELETE will log of the old row.
-SELECT p.pubname::text AS publication, t.schemaname || '.' || t.tablename AS table, c.relreplident::text AS identity
+SELECT p.pubname::text AS publication, quote_ident(t.schemaname) || '.' || quote_ident(t.tablename) AS table,
+    c.relreplident::text AS identity
 FROM pg_publication p LEFT JOIN pg_publication_tables t USING (pubname)
 LEFT JOIN pg_class c ON c.relname = t.tablename AND c.relnamespace = to_regnamespace(quote_ident(t.schemaname))
 ORDER BY 1, 2;

@@ -11,8 +11,10 @@ VALUES (%(id)s, 'write_result', 'WRITE_RESULT', %(number)s, NULL, %(version)s, %
 ON CONFLICT (job_id, name, superseded) DO NOTHING;
 
 -- name: refresh_input
--- A run whose row has changed starts again on the row as it stands.
-UPDATE rowcall.agent_jobs SET payload = %(payload)s::json WHERE id = %(id)s;
+-- A run whose row has changed starts again on the row as it stands: what a person approved was about the old one.
+UPDATE rowcall.agent_jobs SET payload = %(payload)s::json, steps_done = 0, agent_version = NULL,
+    approved_answer = NULL, approved_by = NULL
+WHERE id = %(id)s;
 
 -- name: system_identifier
 SELECT system_identifier FROM pg_control_system();

@@ -145,7 +145,9 @@ def slow_square(number: int) -> int:
 
 async def gather(ctx: Context, data: Any) -> Note:
     """Steps side by side, synchronous and asynchronous."""
-    squares = await asyncio.gather(*(ctx.step(f"square {n}", slow_square, n) for n in range(5)), ctx.step("f", fetch, 1))
+    squares = await asyncio.gather(
+        *(ctx.step(f"square {n}", slow_square, n) for n in range(5)), ctx.step("f", fetch, 1)
+    )
     assert squares == [0, 1, 4, 9, 16, {"seen": 1}], squares
     if ctx.attempt == 1:
         raise RuntimeError("once more")
@@ -154,8 +156,13 @@ async def gather(ctx: Context, data: Any) -> Note:
 
 async def block(ctx: Context, data: Any) -> Note:
     """Holds up the event loop."""
-    time.sleep(data["seconds"])
+    slow_sum(data["seconds"])
     return Note(title="done", score=ctx.attempt)
+
+
+def slow_sum(seconds: float) -> None:
+    """Holds the thread it is called in."""
+    time.sleep(seconds)
 
 
 async def hang(ctx: Context, data: Any) -> Note:

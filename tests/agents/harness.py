@@ -18,6 +18,11 @@ from consumer.settings import Settings
 from tests.agents import AGENTS
 from tests.agents.writing import TABLES
 
+CLEAR = """
+DROP FUNCTION IF EXISTS public.steal() CASCADE;
+TRUNCATE rowcall.agents, rowcall.agent_starts, rowcall.agent_jobs, rowcall.lanes, rowcall.job_steps,
+    rowcall.external_calls, rowcall.outbox, rowcall.reviews, rowcall.coalesced_events, public.effects, public.items;
+"""
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED", "REJECTED")
 
 
@@ -121,16 +126,30 @@ class Records:
             assert time.monotonic() < until, f"{len(open_)} of {len(job_ids)} not done in {seconds} s: {open_[:5]}"
             await asyncio.sleep(0.05)
 
+    async def wait_for(self, query: str, *parameters: Any, seconds: float = 5.0) -> DictRow:
+        """The first row of a query, when it has one."""
+        until = time.monotonic() + seconds
+        while not (rows := await self.all(query, *parameters)):
+            assert time.monotonic() < until, f"not within {seconds} s: {query}"
+            await asyncio.sleep(0.01)
+        return rows[0]
+
+    async def clear(self) -> None:
+        """Empty what the tests of a module share; a database of its own costs each test most of a second."""
+        await self.session.execute(CLEAR.encode())
+
     async def effects(self) -> list[int]:
         """What agents have written, sorted."""
         return sorted(row["n"] for row in await self.all("SELECT n FROM public.effects"))
 
 
 @asynccontextmanager
-async def records(url: str) -> AsyncIterator[Records]:
-    """A view of the database, with the agents' rows and tables in it."""
+async def records(url: str, *, clear: bool = False) -> AsyncIterator[Records]:
+    """A view of the database, with the agents' rows and tables in it; with `clear`, and nothing else."""
     async with await psycopg.AsyncConnection.connect(url, autocommit=True, row_factory=dict_row) as session:
         await session.execute(TABLES.encode())
+        if clear:
+            await Records(session).clear()
         for agent in AGENTS:
             await session.execute(
                 "INSERT INTO rowcall.agents (name, version) VALUES (%s, %s) ON CONFLICT (name) DO NOTHING",

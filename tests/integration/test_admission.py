@@ -353,7 +353,7 @@ def own_write(rig: Rig, name: str) -> int:
         row = rig.look.execute(
             "INSERT INTO rowcall.agent_jobs (job_type, result_txid, event_id, depth, chain)"
             " VALUES (%s, pg_current_xact_id()::text::bigint, 'root-event', 2, '{z}')"
-            " RETURNING result_txid % 4294967296 AS txid",
+            " RETURNING mod(result_txid, 4294967296) AS txid",
             (name,),
         ).fetchone()
     assert row is not None
@@ -487,15 +487,15 @@ def test_a_frozen_admission_is_ended_and_holds_up_nobody(database: str) -> None:
 def test_back_pressure_stops_above_the_limit_and_resumes_below_four_fifths(rig: Rig) -> None:
     backlog = Backlog(10)
     rig.take([at(number, event(number)) for number in range(11)])
-    assert backlog.check(rig.session, grown=True)
+    assert backlog.check(rig.session)
     backlog._checked = float("-inf")
     with db.transaction(rig.session):
         rig.session.execute("DELETE FROM rowcall.agent_jobs WHERE key_text IN ('1', '2')")
-    assert backlog.check(rig.session, grown=False)
+    assert backlog.check(rig.session)
     backlog._checked = float("-inf")
     with db.transaction(rig.session):
         rig.session.execute("DELETE FROM rowcall.agent_jobs WHERE key_text = '3'")
-    assert not backlog.check(rig.session, grown=False)
+    assert not backlog.check(rig.session)
 
 
 batches = st.lists(st.lists(st.integers(0, 12), min_size=1, max_size=8), min_size=1, max_size=5)

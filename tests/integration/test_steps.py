@@ -1,24 +1,31 @@
-"""Steps and the context an agent works with: each name once, kept once, fenced, and nothing an agent does stops a worker."""
+"""Steps and the context an agent works with: kept once, fenced, and nothing an agent does stops a worker."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
-import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from tests.agents.doing import DONE
 from tests.agents.harness import Records, records, running, settings
+from tests.fixtures.postgres import create, drop
 from tests.scripted_model import Reply, serve
+
+
+@pytest.fixture(scope="module")
+def database(server: str) -> Iterator[str]:
+    url = create(server)
+    yield url
+    drop(url)
 
 
 @pytest.fixture
 async def view(database: str) -> AsyncIterator[Records]:
     DONE.clear()
-    async with records(database) as found:
+    async with records(database, clear=True) as found:
         yield found
 
 
@@ -51,7 +58,7 @@ async def test_a_step_whose_output_cannot_be_kept_fails_the_run(database: str, v
     async with running(settings(database)):
         job = await view.wait(job_id)
     assert (job["status"], job["error_code"], job["attempt_count"]) == ("FAILED", "agent_error", 1)
-    assert "'odd' cannot be kept" in job["last_error"]
+    assert "'odd' returned cannot be kept" in job["last_error"]
 
 
 async def test_synchronous_steps_and_steps_side_by_side_are_kept_once_each(database: str, view: Records) -> None:
@@ -182,9 +189,7 @@ async def test_the_late_end_of_a_call_is_recorded_and_marked_late(
     with serve(Reply({"title": "x", "score": 1}, delay_seconds=0.7)) as model:
         job_id = await view.add("asker", {"n": 1})
         async with running(settings(database, model.url, beat_seconds=20.0, lease_seconds=60.0)):
-            until = time.monotonic() + 5
-            while not model.calls and time.monotonic() < until:
-                await asyncio.sleep(0.01)
+            await view.wait_for("SELECT FROM rowcall.external_calls WHERE state = 'sent'")
             await view.execute("UPDATE rowcall.agent_jobs SET lease_epoch = lease_epoch + 1 WHERE id = %s", job_id)
             await asyncio.sleep(1.2)
     call = await view.one("SELECT state, late, validated, lease_epoch FROM rowcall.external_calls")

@@ -1,18 +1,14 @@
-"""What `deploy/`, the Dockerfile and docker-compose.yml name exists, fits the settings, and can be installed."""
+"""docker-compose.yml and Connect's image: valid, health-checked, and true to the settings and the connectors."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-import shlex
 import shutil
 import stat
 import subprocess
 import sys
-import venv
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +21,7 @@ from consumer.connect.config import database_variables
 from consumer.settings import Settings
 from debezium import connect as local_connect
 from debezium.postgres import REGISTRY_DATABASE
+from tests.meta.test_images import stage, stages
 
 ROOT = Path(__file__).parents[2]
 SECRETS = "/run/secrets/"
@@ -89,8 +86,9 @@ def test_what_a_service_waits_for_can_happen() -> None:
             assert once == (other in ONE_SHOT), f"{name} waits for {other}"
 
 
-def test_images_are_pinned_to_a_version() -> None:
+def test_images_are_pinned_to_a_version_and_name_no_host() -> None:
     for name in SERVICES:
+        assert "." not in service(name)["image"].rpartition(":")[0]
         tag = service(name)["image"].rpartition(":")[2]
         assert re.match(r"\d+\.\d+", tag), f"{name}: {tag}"
 
@@ -243,186 +241,3 @@ def test_the_plugin_path_holds_all_the_connectors_name(tmp_path: Path) -> None:
         for name in named:
             in_kafka = name.startswith("org.apache.kafka.connect.")
             assert in_kafka or name.replace(".", "/") in classes, f"{file.name}: {name}"
-
-
-# --- Dockerfile -----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Stage:
-    base: str
-    name: str
-    lines: tuple[str, ...]
-
-    @property
-    def text(self) -> str:
-        return "\n".join(self.lines)
-
-    @property
-    def exposed(self) -> str:
-        return next(line.split()[1] for line in self.lines if line.startswith("EXPOSE "))
-
-
-def stages() -> list[Stage]:
-    text = re.sub(r"\\\n\s*", "", (ROOT / "Dockerfile").read_text())
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
-    arguments = dict(line.removeprefix("ARG ").split("=", 1) for line in lines if line.startswith("ARG "))
-    found: list[Stage] = []
-    for line in lines:
-        if match := re.fullmatch(r"FROM (\S+) AS (\S+)", line):
-            base = re.sub(r"\$\{(\w+)\}", lambda name: arguments[name[1]], match[1])
-            found.append(Stage(base, match[2], ()))
-        elif found:
-            found[-1] = Stage(found[-1].base, found[-1].name, (*found[-1].lines, line))
-        else:
-            assert line.startswith("ARG "), line
-    return found
-
-
-def stage(name: str) -> Stage:
-    return next(part for part in stages() if part.name == name)
-
-
-def test_the_default_target_is_the_worker() -> None:
-    assert stages()[-1].name == "worker"
-
-
-def test_base_images_are_pinned_to_a_release() -> None:
-    names = {part.name for part in stages()}
-    for part in stages():
-        assert part.base in names or re.search(r":\d+\.\d+\.\d+", part.base), part.base
-
-
-@pytest.mark.parametrize("name", ["worker", "connect", "model"])
-def test_images_run_without_root_and_tell_their_health(name: str) -> None:
-    users = [line.split()[1] for line in stage(name).lines if line.startswith("USER ")]
-    assert users and users[-1].isdigit() and int(users[-1]) > 0
-    assert [line.split()[0] for line in stage(name).lines].count("HEALTHCHECK") == 1
-    for line in stage(name).lines:
-        if line.startswith(("ENTRYPOINT", "CMD")):
-            assert isinstance(json.loads(line.split(maxsplit=1)[1]), list), "exec form, or SIGTERM never arrives"
-
-
-def copied() -> Iterator[tuple[Stage, list[str]]]:
-    for part in stages():
-        for line in part.lines:
-            if line.startswith("COPY "):
-                yield part, line.split()[1:]
-
-
-def test_what_is_copied_exists_and_is_sent_to_the_builder() -> None:
-    sent = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
-    for part, words in copied():
-        if words[0].startswith("--from="):
-            assert words[0].removeprefix("--from=") in {other.name for other in stages()}
-            continue
-        for source in words[:-1]:
-            assert (ROOT / source).exists(), f"{part.name}: {source}"
-            assert any(source == path or source.startswith(f"{path}/") for path in sent), f"{source} in .dockerignore"
-
-
-def test_no_secret_is_sent_to_the_builder() -> None:
-    lines = (ROOT / ".dockerignore").read_text().splitlines()
-    assert "*" in lines and not any("secrets" in line or line in ("!.", "!deploy") for line in lines)
-
-
-def test_pip_installs_only_what_a_lock_names() -> None:
-    for part in stages():
-        for line in part.lines:
-            for command in re.findall(r"pip install ([^&]*)", line):
-                assert "--require-hashes" in command or "--no-index" in command, f"{part.name}: {command}"
-
-
-def test_no_registry_host_stands_anywhere() -> None:
-    for path in [ROOT / "Dockerfile", ROOT / "docker-compose.yml", *(ROOT / "deploy").rglob("*")]:
-        if path.is_file() and "secrets" not in path.parts:
-            assert not re.search(
-                r"index-url|registry\.npmjs|repo1?\.maven|pypi\.org|docker\.io|ghcr|quay", path.read_text()
-            )
-
-
-def test_the_worker_image_installs_in_a_clean_environment(tmp_path: Path) -> None:
-    """The build stage's own commands, with its paths moved under a temporary folder."""
-    source, target, wheels = tmp_path / "src", tmp_path / "opt", tmp_path / "wheels"
-    builder = tmp_path / "builder"
-    venv.create(builder, with_pip=True)
-    for part, words in copied():
-        if part.name == "build":
-            for path in words[:-1]:
-                found = ROOT / path
-                destination = source / words[-1] / (found.name if words[-1].endswith("/") else "")
-                destination.parent.mkdir(parents=True, exist_ok=True)
-                if found.is_dir():
-                    shutil.copytree(found, destination, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-                else:
-                    shutil.copyfile(found, destination)
-    moves = {"/opt/rowcall": target, "/tmp/build.txt": tmp_path / "build.txt", "/tmp/wheels": wheels}
-    environment = {"PATH": f"{builder / 'bin'}:/usr/bin:/bin", "HOME": str(tmp_path), **network_settings()}
-    for line in stage("build").lines:
-        if line.startswith("RUN "):
-            script = line.removeprefix("RUN ")
-            for path, moved in moves.items():
-                script = script.replace(path, shlex.quote(str(moved)))
-            subprocess.run(["/bin/bash", "-ec", script], cwd=source, env=environment, check=True, timeout=280)
-    shown = subprocess.run(
-        [target / "bin/rowcall", "--help"], cwd=tmp_path, env={"PATH": "/usr/bin:/bin"}, check=True, capture_output=True
-    )
-    assert b"worker" in shown.stdout and b"connectors" in shown.stdout
-    inside = (
-        "import consumer.db as d, schemas; d.queries('claim'); d.queries('example_tables'); print(schemas.topics())"
-    )
-    read = subprocess.run(
-        [target / "bin/python", "-c", inside],
-        cwd=tmp_path,
-        env={"PATH": "/usr/bin:/bin"},
-        check=True,
-        capture_output=True,
-    )
-    assert b"orders.triaged" in read.stdout
-
-
-def network_settings() -> dict[str, str]:
-    """How this machine reaches its package index, which is no part of the image."""
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if name.startswith(("PIP_", "SSL_CERT")) or name.lower().endswith("_proxy")
-    }
-
-
-# --- systemd --------------------------------------------------------------------------------------------------------
-
-UNIT = ROOT / "deploy/rowcall-worker.service"
-
-
-def unit(section: str) -> dict[str, str]:
-    body = UNIT.read_text().partition(f"[{section}]\n")[2].partition("\n[")[0]
-    lines = [line for line in body.splitlines() if line and not line.startswith("#")]
-    return {name: value for name, _, value in (line.partition("=") for line in lines)}
-
-
-def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
-    analyze = shutil.which("systemd-analyze")
-    assert analyze is not None, "systemd-analyze is missing; .ci/run installs it (Debian package systemd)"
-    # verify wants the program to exist; in this machine's installation it lies elsewhere.
-    copy = tmp_path / UNIT.name
-    copy.write_text(UNIT.read_text().replace("/opt/rowcall/bin/rowcall", "/bin/true"))
-    checked = subprocess.run([analyze, "verify", "--man=no", copy], capture_output=True, text=True, check=False)
-    assert (checked.returncode, checked.stderr.strip()) == (0, "")
-
-
-def test_the_unit_restarts_always_and_drains() -> None:
-    section = unit("Service")
-    assert section["Restart"] == "always"
-    assert unit("Unit")["StartLimitIntervalSec"] == "0"
-    assert int(section["TimeoutStopSec"]) > Settings.model_fields["drain_seconds"].default
-    assert section["ExecStart"].split()[1:] == ["worker"]
-
-
-def test_the_environment_file_is_for_root_alone_and_made_of_settings() -> None:
-    example = ROOT / "deploy/rowcall.env.example"
-    path = unit("Service")["EnvironmentFile"]
-    assert f"-m 0600 deploy/rowcall.env.example {path}" in example.read_text()
-    given = properties(example)
-    assert {name.removesuffix("_FILE") for name in given} <= SETTING_NAMES
-    settings.load(given)

@@ -20,7 +20,7 @@ def documented() -> dict[str, tuple[str, str]]:
     for line in lines:
         if HEADER.match(line):
             break
-    next(lines)
+    next(lines, None)
     rows = {}
     for line in lines:
         if not line.startswith("|"):

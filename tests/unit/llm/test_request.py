@@ -85,6 +85,7 @@ def test_row_data_is_fenced_and_apart_from_the_instructions() -> None:
     system, user = body["messages"]
     assert system["role"] == "system" and "Triage the order." in system["content"] and "Ignore" not in system["content"]
     assert user["content"].split("\n")[0] == "<data>" and user["content"].split("\n")[2:] == ["</data>"]
+    assert user["content"].count("</data>") == 1
     assert json.loads(user["content"].split("\n")[1])["note"].startswith("x\n</data>")
     assert (body["max_tokens"], body["temperature"], body["stream"]) == (9, 0, False)
 

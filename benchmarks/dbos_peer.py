@@ -1,0 +1,91 @@
+"""One DBOS process of runs_over_dbos: `python -m benchmarks.dbos_peer COUNT THREADS MODE`, with
+the database in BENCH_DATABASE.
+
+A workflow of three @DBOS.step functions with trivial bodies, DBOS' own checkpointing on durable Postgres. MODE `direct`
+calls workflows from a pool of THREADS; `queue` enqueues them and lets a DBOS queue of that worker concurrency run them.
+Prints `ready`, waits for a line, runs COUNT workflows, prints `done N`. DBOS' settings are at their fastest: no ping
+before each use of a connection, no OpenTelemetry, warnings only.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+
+from dbos import DBOS, DBOSConfig, SetWorkflowID
+
+WARM_UP = 8
+QUEUE = "bench"
+
+
+@DBOS.step()
+def one(value: int) -> int:
+    """A step's body that costs nothing."""
+    return value
+
+
+@DBOS.step()
+def two(value: int) -> int:
+    """The same again."""
+    return value
+
+
+@DBOS.step()
+def three(value: int) -> int:
+    """And again: a step is known by its name."""
+    return value
+
+
+@DBOS.workflow()
+def steps(value: int) -> int:
+    """The three steps."""
+    return three(two(one(value) + 1) + 1)
+
+
+def _call(value: int) -> int:
+    with SetWorkflowID(uuid.uuid4().hex):
+        return int(steps(value))
+
+
+def _direct(count: int, threads: int) -> int:
+    with ThreadPoolExecutor(threads) as pool:
+        return sum(1 for result in pool.map(_call, range(count)) if result >= 0)
+
+
+def _queued(count: int) -> int:
+    handles = [DBOS.enqueue_workflow(QUEUE, steps, number) for number in range(count)]
+    return sum(1 for handle in handles if handle.get_result() >= 0)
+
+
+def main(count: int, threads: int, mode: str) -> None:
+    """Run COUNT workflows when told to."""
+    config: DBOSConfig = {
+        "name": "bench",
+        "system_database_url": os.environ["BENCH_DATABASE"],
+        "sys_db_pool_size": threads + 6,
+        "db_engine_kwargs": {"pool_pre_ping": False},
+        "log_level": "WARNING",
+        "application_version": "1",
+        "executor_id": uuid.uuid4().hex,
+        "enable_otlp": False,
+    }
+    DBOS(config=config)
+    DBOS.launch()
+    if mode == "queue":
+        DBOS.register_queue(QUEUE, worker_concurrency=threads, polling_interval_sec=0.02)
+
+    def run(number: int) -> int:
+        return _direct(number, threads) if mode == "direct" else _queued(number)
+
+    run(WARM_UP)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    print(f"done {run(count)}", flush=True)
+    sys.stdin.readline()
+    DBOS.destroy()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

@@ -1,0 +1,5 @@
+"""`python -m consumer.cli`, the same as `rowcall`."""
+
+from consumer.cli import main
+
+main()
