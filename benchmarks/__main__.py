@@ -55,9 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if failures else 0
 
 
-def _run(
-    names: list[str], services: Services
-) -> tuple[dict[str, Measured], dict[str, str], dict[str, float]]:
+def _run(names: list[str], services: Services) -> tuple[dict[str, Measured], dict[str, str], dict[str, float]]:
     measured: dict[str, Measured] = {}
     failures: dict[str, str] = {}
     seconds: dict[str, float] = {}

@@ -32,8 +32,7 @@ ANSWER: Final = {"title": "as scripted"}
 
 def every_column(change: Change) -> bool:
     """A trigger that reads the whole row, before and after."""
-    before, after = change.before or {}, change.after or {}
-    return len([value for name, value in after.items() if before[name] is None or value is not None]) == len(after)
+    return None not in (change.before or {}).values() and None not in (change.after or {}).values()
 
 
 async def nothing(context: Context, message: Change) -> Answer:

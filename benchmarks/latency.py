@@ -92,9 +92,7 @@ def measure(services: Services) -> Measured:
     return Measured(figures, raw)
 
 
-def _commit_rows(
-    session: psycopg.Connection, statement: str, count: int, every: float
-) -> list[tuple[int, str]]:
+def _commit_rows(session: psycopg.Connection, statement: str, count: int, every: float) -> list[tuple[int, str]]:
     """Commit rows one by one, about `every` seconds; (id, transaction) of each."""
     committed = []
     for _ in range(count):
@@ -130,7 +128,8 @@ def _stages(session: psycopg.Connection, committed: Sequence[tuple[int, str]]) -
     if len(rows) != len(committed):
         raise NotMeasured(f"{len(committed)} rows gave {len(rows)} runs with a model call, not one each")
     return {
-        name: significant(statistics.median(column)) for name, column in zip(names, zip(*rows, strict=True), strict=True)
+        name: significant(statistics.median(column))
+        for name, column in zip(names, zip(*rows, strict=True), strict=True)
     }
 
 
@@ -168,9 +167,7 @@ def _poll(url: str, endpoint: str, stop: threading.Event) -> None:
     with psycopg.connect(url, autocommit=True) as session, httpx.Client(timeout=30) as client:
         due = time.monotonic()
         while not stop.is_set():
-            found = session.execute(
-                "SELECT id FROM public.bench_polled WHERE triage IS NULL ORDER BY id"
-            ).fetchall()
+            found = session.execute("SELECT id FROM public.bench_polled WHERE triage IS NULL ORDER BY id").fetchall()
             for (number,) in found:
                 request: dict[str, Any] = {
                     "model": "scripted",
@@ -178,8 +175,6 @@ def _poll(url: str, endpoint: str, stop: threading.Event) -> None:
                 }
                 answer = client.post(f"{endpoint}/chat/completions", json=request).raise_for_status().json()
                 content = json.loads(answer["choices"][0]["message"]["content"])
-                session.execute(
-                    "UPDATE public.bench_polled SET triage = %s WHERE id = %s", (content["title"], number)
-                )
+                session.execute("UPDATE public.bench_polled SET triage = %s WHERE id = %s", (content["title"], number))
             due += POLL_SECONDS
             stop.wait(max(0.0, due - time.monotonic()))

@@ -1,4 +1,4 @@
-"""The messages of the intake benchmarks: updates of a table of ten columns, one transaction each, as Debezium sends them.
+"""The messages of the intake benchmarks: updates of ten columns, a transaction each, as Debezium sends them.
 
 One envelope is made by tests.envelopes and varied: key, values, log position, transaction and commit time differ from
 message to message, as they do in a log, so nothing can be cached that could not be in production.
@@ -64,5 +64,7 @@ def take_transactions(url: str, count: int) -> int:
         session.execute("SET synchronous_commit = off")
         row = session.execute("SELECT pg_current_xact_id()::text::bigint").fetchone()
         assert row is not None
-        session.execute(f"DO $$ BEGIN FOR i IN 1..{int(count)} LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$".encode())
+        session.execute(
+            f"DO $$ BEGIN FOR i IN 1..{int(count)} LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$".encode()
+        )
     return int(row[0]) + 1

@@ -7,6 +7,7 @@ Only Postgres is started until a benchmark needs the rest, so that idle services
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -17,7 +18,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, LiteralString
 from urllib.parse import urlsplit, urlunsplit
 
 import httpx
@@ -81,9 +82,7 @@ class Services:
 
     def _start(self, services: Sequence[str]) -> StackInfo:
         reporter = Reporter(quiet=True)
-        info = local_stack.start(
-            self.directory, services=services, settings=SETTINGS, attached=True, reporter=reporter
-        )
+        info = local_stack.start(self.directory, services=services, settings=SETTINGS, attached=True, reporter=reporter)
         if not self.durability:
             self.durability = durable(info.database_url)
         return info
@@ -114,8 +113,8 @@ class Services:
         return self._template
 
 
-def _run(session: psycopg.Connection, statement: str, *names: str) -> None:
-    session.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))  # type: ignore[arg-type]
+def _run(session: psycopg.Connection, statement: LiteralString, *names: str) -> None:
+    session.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
 
 
 def with_database(url: str, name: str) -> str:
@@ -130,7 +129,9 @@ def durable(url: str) -> dict[str, str]:
         NotMeasured: when one of them is off; a rate without them is no figure.
     """
     with psycopg.connect(url) as session:
-        rows = session.execute("SELECT name, setting FROM pg_settings WHERE name = ANY (%s)", [list(DURABLE)]).fetchall()
+        rows = session.execute(
+            "SELECT name, setting FROM pg_settings WHERE name = ANY (%s)", [list(DURABLE)]
+        ).fetchall()
     found = {name: str(value) for name, value in rows}
     off = [name for name in DURABLE if found.get(name) != "on"]
     if off:
@@ -164,9 +165,9 @@ class Child:
     def check(self) -> None:
         """Raises NotMeasured with its last lines when it has ended."""
         if self.process.poll() is not None:
-            raise NotMeasured(
-                f"`{Path(self.argv[0]).name} {' '.join(self.argv[1:])}` ended with {self.process.returncode}:\n{processes.tail(self.log, 15)}"
-            )
+            shown = " ".join([Path(self.argv[0]).name, *self.argv[1:]])
+            last = processes.tail(self.log, 15)
+            raise NotMeasured(f"`{shown}` ended with {self.process.returncode}:\n{last}")
 
     def line(self) -> str:
         """Its next line on standard output; NotMeasured when it ends instead."""
@@ -281,7 +282,7 @@ def workers(
     ]
     with running(children):
         for child, port in zip(children, chosen, strict=True):
-            until(lambda child=child, port=port: _ready(child, port), f"rowcall {command} is ready", seconds=60)
+            until(functools.partial(_ready, child, port), f"rowcall {command} is ready", seconds=60)
         yield children
 
 

@@ -20,6 +20,7 @@ from psycopg.abc import AdaptContext
 from psycopg.rows import DictRow, dict_row
 from psycopg.types.datetime import DateLoader, TimestampLoader, TimestamptzLoader
 from psycopg.types.json import Jsonb
+from psycopg.types.string import TextLoader
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from consumer.errors import (
@@ -59,6 +60,9 @@ AsyncPool = AsyncConnectionPool[AsyncConnection[DictRow]]
 _NAME: Final = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
 # Comments are for readers; a placeholder named in one would be taken for a parameter.
 _COMMENT: Final = re.compile(r"^\s*--.*\n", re.MULTILINE)
+# Types that the decoder of row changes gives as text; psycopg has classes of its own for them.
+_RANGES: Final = ("int4range", "int8range", "numrange", "tsrange", "tstzrange", "daterange")
+_AS_TEXT: Final = ("inet", "cidr", *_RANGES, *(name.replace("range", "multirange") for name in _RANGES))
 _IDLE_LIMIT: Final = b"SELECT set_config('idle_in_transaction_session_timeout', %s, false)"
 # Half-open connections must be noticed within a lease (30 s): 5 s idle, then 3 probes 3 s apart.
 _KEEPALIVE: Final[dict[str, Any]] = {
@@ -268,6 +272,8 @@ def _adapt(context: AdaptContext) -> None:
         context.adapters.register_loader("date", _InfiniteDate)
         context.adapters.register_loader("timestamp", _InfiniteTimestamp)
         context.adapters.register_loader("timestamptz", _InfiniteTimestamptz)
+        for name in _AS_TEXT:
+            context.adapters.register_loader(name, TextLoader)
 
 
 def _translation(error: psycopg.Error, url: str | None) -> RowcallError:

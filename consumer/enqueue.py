@@ -95,10 +95,14 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def _check_known(session: db.SyncSession, agent: str, known: Iterable[str]) -> None:
-    names = {row["name"] for row in session.execute(_SQL["known_agents"])} | set(known)
-    if agent not in names:
-        raise OperatorError(
-            f"no agent {agent!r} is known; known are: {', '.join(sorted(names)) or 'none'}. "
-            "Add its module to ROWCALL_AGENTS, or queue it all the same with --force",
-            code="unknown_agent",
-        )
+    stored = {row["name"]: row["retired"] for row in session.execute(_SQL["known_agents"])}
+    names = {name for name in stored.keys() | set(known) if not stored.get(name)}
+    if agent in names:
+        return
+    if agent in stored:
+        raise OperatorError(f"agent {agent!r} is retired and runs no more", code="agent_retired")
+    raise OperatorError(
+        f"no agent {agent!r} is known; known are: {', '.join(sorted(names)) or 'none'}. "
+        "Add its module to ROWCALL_AGENTS, or queue it all the same with --force",
+        code="unknown_agent",
+    )

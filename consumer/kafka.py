@@ -30,7 +30,6 @@ ADMIN_SECONDS: Final = 10.0
 _REFUSED: Final = frozenset(
     {
         KafkaError._AUTHENTICATION,
-        KafkaError._SSL,
         KafkaError.SASL_AUTHENTICATION_FAILED,
         KafkaError.UNSUPPORTED_SASL_MECHANISM,
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -368,7 +367,7 @@ class Brokers:
 
     def _answer(self, future: Future[Any], *, missing: frozenset[int] = frozenset()) -> Any:
         try:
-            return future.result(ADMIN_SECONDS + 5)
+            answer = future.result(ADMIN_SECONDS + 5)
         except KafkaException as error:
             reason: KafkaError = error.args[0]
             if reason.code() in missing:
@@ -376,6 +375,8 @@ class Brokers:
             raise self._translated(reason) from error
         except TimeoutError as error:
             raise Outage(f"no Kafka broker at {self._servers} answers", dependency="broker") from error
+        self._last_error = None
+        return answer
 
     def _translated(self, reason: KafkaError) -> RowcallError:
         self._admin.poll(0)  # serves error_cb
@@ -384,6 +385,8 @@ class Brokers:
             return ConfigurationError(
                 f"the Kafka brokers refuse us: {worst.str()}. Check KAFKA_OPTIONS and KAFKA_PASSWORD"
             )
+        if worst.code() == KafkaError._SSL and self._cluster is None:
+            return ConfigurationError(f"TLS with the Kafka brokers fails: {worst.str()}. Check KAFKA_OPTIONS")
         if worst.code() == KafkaError._RESOLVE and self._cluster is None:
             return ConfigurationError(f"a host in KAFKA_BOOTSTRAP_SERVERS cannot be resolved: {worst.str()}")
         return Outage(f"no Kafka broker at {self._servers} answers: {reason.str()}", dependency="broker")

@@ -69,7 +69,7 @@ async def _main(settings: Settings, agents: Sequence[Agent], roles: Roles) -> in
     stop = Stop()
     stop.listen()
     async with LoopWatch():
-        if await _patiently(lambda: asyncio.to_thread(_check_schema, settings), stop) is None:
+        if await _patiently("schema", lambda: asyncio.to_thread(_check_schema, settings), stop) is None:
             return 0
         watching = asyncio.create_task(
             watch_database(settings.database_url.get_secret_value(), stop), name="database watch"
@@ -90,13 +90,17 @@ def _parts(settings: Settings, agents: Sequence[Agent], roles: Roles, stop: Stop
 
 
 async def _execute(settings: Settings, agents: Sequence[Agent], stop: Stop) -> None:
-    await _patiently(lambda: run_executor(settings, agents, stop.event), stop)
+    async def attempt() -> None:
+        telemetry.HEALTH.report("executor", ready=True, detail="running")
+        await run_executor(settings, agents, stop.event)
+
+    await _patiently("executor", attempt, stop)
 
 
 async def _feed(settings: Settings, agents: Sequence[Agent], roles: Roles, stop: Stop) -> None:
     """Activate what is to be activated, then read until stopped. Runs that wait already do not wait for Kafka."""
     if settings.auto_activate:
-        await _patiently(lambda: asyncio.to_thread(_activate, settings, agents), stop)
+        await _patiently("agents", lambda: asyncio.to_thread(_activate, settings, agents), stop)
     if not stop.requested:
         telemetry.HEALTH.report("process", ready=True, detail="running")
     if not roles.intake:
@@ -106,7 +110,9 @@ async def _feed(settings: Settings, agents: Sequence[Agent], roles: Roles, stop:
     # A thread of its own: the default pool is for agents' synchronous steps.
     with ThreadPoolExecutor(1, thread_name_prefix="rowcall-intake") as thread:
         await _patiently(
-            lambda: loop.run_in_executor(thread, lambda: Intake(settings, agents).run(stop.thread_event)), stop
+            "intake",
+            lambda: loop.run_in_executor(thread, lambda: Intake(settings, agents).run(stop.thread_event)),
+            stop,
         )
 
 
@@ -135,17 +141,23 @@ async def _run_parts(parts: Sequence[asyncio.Task[None]], settings: Settings, st
     return _DIED
 
 
-async def _patiently(work: Callable[[], Awaitable[_T]], stop: Stop) -> _T | None:
-    """What `work` returns, begun again while a dependency is away; None once the process is to stop."""
+async def _patiently(name: str, work: Callable[[], Awaitable[_T]], stop: Stop) -> _T | None:
+    """What `work` returns, begun again while a dependency is away; None once the process is to stop.
+
+    /readyz names it: not ready while it is waited for, ready when it is done.
+    """
     pause = _FIRST_PAUSE_SECONDS
     while not stop.requested:
         try:
-            return await work()
+            done = await work()
+            if not stop.requested:
+                telemetry.HEALTH.report(name, ready=True, detail="done")
+            return done
         except (Outage, TransactionConflict) as error:
             if isinstance(error, Outage):
                 telemetry.OUTAGES.add(dependency=error.dependency)
             _log.warning("%s; trying again in %g s", error, pause, extra={"action": "waiting", "code": error.code})
-            telemetry.HEALTH.report("process", ready=False, detail=str(error))
+            telemetry.HEALTH.report(name, ready=False, detail=str(error))
         await stop.wait(pause)
         pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
     return None

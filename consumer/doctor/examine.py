@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from consumer.agents import registry
 from consumer.agents.door import Agent
-from consumer.doctor import broker, connectors, database, endpoints
+from consumer.doctor import broker, connectors, endpoints, postgres
 from consumer.doctor.finding import Finding
 from consumer.errors import ConfigurationError
 from consumer.settings import Settings
@@ -22,7 +22,7 @@ def examine(settings: Settings) -> list[Finding]:
         registries = threads.submit(endpoints.registry, settings)
         model = threads.submit(endpoints.model, settings)
         running = connect.result()
-        findings += database.examine(settings, agents, running.configs)
+        findings += postgres.examine(settings, agents, running.configs)
         findings += [*running.findings, *registries.result(), *kafka.result(), *model.result()]
     return findings
 

@@ -139,7 +139,10 @@ def verdict_of(error: RowcallError, job: ClaimedJob, agent: Agent, policy: Retry
             return Retry(error.code, str(error), policy.delay(job.attempt, at_least=wish))
         case DataRefused():
             return Failed(error.code, str(error))
-        case ModelError() | Outage() | ConfigurationError():
+        case Outage():
+            # Not the run's fault, and no number of attempts outlasts an outage.
+            return Retry(error.code, str(error), policy.delay(job.attempt), counts=False)
+        case ModelError() | ConfigurationError():
             return Retry(error.code, str(error), policy.delay(job.attempt))
     return Retry(error.code, str(error), policy.delay(job.attempt))
 

@@ -48,9 +48,12 @@ def jobs_of(hit: Hit, cause: Cause, agents: Iterable[Agent]) -> list[NewJob]:
     """The jobs that a message gives these agents.
 
     Raises:
-        Poison: its commit time lies outside of what can be stored.
+        Poison: it holds what cannot be stored.
     """
-    built = build(hit, cause)
+    try:
+        built = build(hit, cause)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise Poison(f"the message cannot be stored: {type(error).__name__}: {error}") from error
     event_id = hit.message.id
     return [
         NewJob(hit.number, agent.name, event_id, built.day, built.line + _agent_columns(agent.name, agent.max_attempts))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 import re
+import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -143,11 +146,32 @@ def changed_columns(change: Change, current: Mapping[str, Any], written: set[str
 
 
 def _same(read: Any, current: Any) -> bool:
-    if isinstance(read, float) and isinstance(current, float) and math.isnan(read):
-        return math.isnan(current)
+    if isinstance(read, float) and isinstance(current, float):
+        # The log has a `real` in full (0.10000000149…), the table in its shortest form (0.1).
+        return read == current or read == _as_real(current) or (math.isnan(read) and math.isnan(current))
+    if isinstance(read, Decimal) and isinstance(current, Decimal):
+        return read == current or (read.is_nan() and current.is_nan())
+    if isinstance(read, dt.time) and isinstance(current, dt.time):
+        # The log has a `timetz` in UTC, and Python does not turn the clock past midnight.
+        return _in_utc(read) == _in_utc(current)
     if isinstance(current, memoryview):
         current = bytes(current)
     return bool(read == current)
+
+
+def _as_real(value: float) -> float:
+    try:
+        (rounded,) = struct.unpack("f", struct.pack("f", value))
+    except OverflowError:
+        return value
+    return float(rounded)
+
+
+def _in_utc(time: dt.time) -> dt.time:
+    if time.utcoffset() is None:
+        return time
+    # Any day will do: only the time of it is looked at.
+    return dt.datetime.combine(dt.date(2000, 1, 2), time).astimezone(dt.UTC).timetz()
 
 
 def _shown(change: Change) -> str:

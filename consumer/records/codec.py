@@ -91,7 +91,9 @@ def _plain_scalar(value: Any) -> Any:
         case dt.time():
             return _tagged("time", value.isoformat())
         case dt.timedelta():
-            return _tagged("duration", value // _EPOCH_DELTA)
+            microseconds = value // _EPOCH_DELTA
+            # The longest durations go beyond the 64 bits that JSON's writer takes.
+            return _tagged("duration", microseconds if -_INT64 <= microseconds < _INT64 else str(microseconds))
         case uuid.UUID():
             return _tagged("uuid", str(value))
         case Infinity():
@@ -138,7 +140,7 @@ _READERS: Final[dict[str, Any]] = {
     "datetime": dt.datetime.fromisoformat,
     "date": dt.date.fromisoformat,
     "time": dt.time.fromisoformat,
-    "duration": lambda microseconds: dt.timedelta(microseconds=microseconds),
+    "duration": lambda microseconds: dt.timedelta(microseconds=int(microseconds)),
     "uuid": uuid.UUID,
     "infinity": Infinity,
     "unchanged": lambda _: UNCHANGED,

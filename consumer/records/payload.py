@@ -25,7 +25,6 @@ _DIRECT: Final = frozenset(
     {str, int, bool, type(None), Decimal, bytes, dt.datetime, dt.date, dt.time, dt.timedelta, float}
 )
 _NUL: Final = b"\\u0000"
-_MICROSECOND: Final = dt.timedelta(microseconds=1)
 
 
 def kind_of(message: Change | Event) -> Kind:
@@ -132,7 +131,5 @@ def _tag(value: Any) -> dict[str, Any]:
         return {TAG: "decimal", "v": str(value)}
     if kind is dt.datetime:
         return {TAG: "datetime", "v": value.isoformat()}
-    if kind is dt.timedelta:
-        return {TAG: "duration", "v": value // _MICROSECOND}
     tagged: dict[str, Any] = orjson.loads(encode(value))
     return tagged

@@ -5,34 +5,32 @@ SELECT pg_advisory_xact_lock_shared(hashtext('rowcall.roster')),
     (SELECT coalesce(sum(generation), 0) || ':' || count(*) FROM rowcall.agents) AS stamp;
 
 -- name: bound_session
--- A frozen intake must not hold up others' inserts: Postgres ends the connection of a longer transaction.
-SELECT set_config('transaction_timeout', %(timeout)s, false);
+-- A frozen intake must not hold up others' inserts: Postgres ends the connection of a longer transaction. Admission looks
+-- up by key alone; a plan made while a day was still empty must not scan it when it is full.
+SELECT set_config('transaction_timeout', %(timeout)s, false), set_config('enable_seqscan', 'off', false);
 
--- name: put_dated
--- Records event IDs whose day is fixed by the ID, in ID order so that two intakes cannot deadlock. What the undated
--- table knows (its day was too far ahead then) has been seen. Names the new ones only when some were not new.
-WITH put AS (
-    INSERT INTO rowcall.processed_events (day, agent, event_id)
-    SELECT date '1970-01-01' + v.day, v.agent, v.event_id
-    FROM unnest(%(days)s::integer[], %(agents)s::text[], %(ids)s::text[]) AS v (day, agent, event_id)
-    WHERE NOT EXISTS (SELECT FROM rowcall.processed_events_undated u
-                      WHERE u.agent = v.agent AND u.event_id = v.event_id)
-    ON CONFLICT (day, agent, event_id, delivery) DO NOTHING
-    RETURNING agent, event_id
-)
-SELECT count(*) AS fresh, CASE WHEN count(*) < %(total)s THEN array_agg(agent) END AS agents,
-    CASE WHEN count(*) < %(total)s THEN array_agg(event_id) END AS ids FROM put;
+-- name: seen
+-- Which of these events an agent has had before: by day, or in the undated table (its day may have been too far ahead
+-- then). IDs come agent by agent; `firsts` says at which ID each agent begins. One index probe an ID (bound_session).
+SELECT k.agent, k.event_id
+FROM (SELECT (%(agents)s::text[])[width_bucket(u.number, %(firsts)s::bigint[])] AS agent, u.event_id
+      FROM unnest(%(ids)s::text[]) WITH ORDINALITY AS u (event_id, number)) AS k
+CROSS JOIN LATERAL (
+    (SELECT FROM rowcall.processed_events p
+     WHERE p.day = ANY (%(days)s::date[]) AND p.agent = k.agent AND p.event_id = k.event_id LIMIT 1)
+    UNION ALL
+    (SELECT FROM rowcall.processed_events_undated u
+     WHERE u.agent = k.agent AND u.event_id = k.event_id LIMIT 1)
+    LIMIT 1) AS known;
 
--- name: put_undated
+-- name: copy_dated
+-- Records events whose ID fixes their day, in key order, so that two intakes cannot deadlock. A key that another intake
+-- has recorded since `seen` fails the whole admission, which then begins again.
+COPY rowcall.processed_events (day, agent, event_id) FROM STDIN;
+
+-- name: copy_undated
 -- The same for IDs without a stable day.
-WITH put AS (
-    INSERT INTO rowcall.processed_events_undated (agent, event_id)
-    SELECT v.agent, v.event_id FROM unnest(%(agents)s::text[], %(ids)s::text[]) AS v (agent, event_id)
-    ON CONFLICT (agent, event_id, delivery) DO NOTHING
-    RETURNING agent, event_id
-)
-SELECT count(*) AS fresh, CASE WHEN count(*) < %(total)s THEN array_agg(agent) END AS agents,
-    CASE WHEN count(*) < %(total)s THEN array_agg(event_id) END AS ids FROM put;
+COPY rowcall.processed_events_undated (agent, event_id) FROM STDIN;
 
 -- name: copy_jobs
 COPY rowcall.agent_jobs (payload, input_kind, key_hash, key_text, event_id, occurred_at, source_topic,

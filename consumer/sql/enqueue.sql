@@ -1,6 +1,6 @@
 -- name: known_agents
--- The agents that may be given work.
-SELECT name FROM rowcall.agents WHERE state <> 'RETIRED' ORDER BY name;
+-- The agents the database knows, and those among them that have ended.
+SELECT name, state = 'RETIRED' AS retired FROM rowcall.agents;
 
 -- name: enqueue
 -- Queues a run, or coalesces it into the one that holds its dedupe_key; see 0002_moves.sql.

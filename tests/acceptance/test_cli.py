@@ -237,6 +237,7 @@ def test_a_worker_waits_for_a_database_that_is_away(environment: dict[str, str])
         assert worker.get("/healthz")[0] == 200
         code, body = worker.get("/readyz")
         assert (code, body["checks"]["process"]["ok"]) == (503, False)
+        assert "does not answer" in body["checks"]["schema"]["detail"]
         eventually(lambda: len([item for item in worker.records() if item["action"] == "waiting"]) >= 2)
         worker.signal(signal.SIGTERM)
         assert worker.exit_code() == 0

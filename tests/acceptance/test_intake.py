@@ -71,7 +71,10 @@ class Rig:
             }
         )
         self.look = psycopg.connect(self.database, autocommit=True, row_factory=dict_row)
-        quiet = {"bootstrap.servers": self.stack.kafka_bootstrap_servers, "log_level": 0}
+        quiet: dict[str, str | int | float | bool] = {
+            "bootstrap.servers": self.stack.kafka_bootstrap_servers,
+            "log_level": 0,
+        }
         self.admin = AdminClient(quiet)
         self.producer = Producer({**quiet, "linger.ms": 0})
         self.schemas: Callable[[int], Any] = ORDERS.schemas.__getitem__
@@ -93,8 +96,8 @@ class Rig:
     def send(self, count: int, *, partition: int = 0) -> None:
         """Put the next `count` changes on the topic."""
         for number in range(self.sent, self.sent + count):
-            source = {"lsn": number, "txId": number, "ts_ms": int(time.time()) * 1000}
-            message = change(ORDERS, "c", after=order(number), **source)
+            now_ms = int(time.time()) * 1000
+            message = change(ORDERS, "c", after=order(number), lsn=number, txId=number, ts_ms=now_ms)
             self.producer.produce(self.topic, message.value, message.key, partition=partition)
         self.sent += count
         self.producer.flush(20)

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from consumer import db, settings
 from consumer.agents.door import Agent
-from consumer.doctor import Finding, database
+from consumer.doctor import Finding, postgres
 
 ROLE = "rowcall_test_doctor"
 OUTBOX = {
@@ -31,7 +31,7 @@ AGENT = Agent(name="a", version=1, answer=Answer)
 def examine(
     url: str, connectors: Mapping[str, Mapping[str, str]] | None = None, agents: Sequence[Agent] = (AGENT,)
 ) -> list[Finding]:
-    return database.examine(settings.load({"DATABASE_URL": url}), agents, connectors or {})
+    return postgres.examine(settings.load({"DATABASE_URL": url}), agents, connectors or {})
 
 
 def find(findings: Sequence[Finding], words: str) -> Finding:

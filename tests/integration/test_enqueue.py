@@ -79,8 +79,8 @@ def test_an_unknown_agent_is_named_with_the_known_ones(session: db.SyncSession) 
     with pytest.raises(OperatorError, match="no agent 'b' is known; known are: a, in-code") as raised:
         enqueue(session, "b", {}, known=["in-code"])
     assert raised.value.code == "unknown_agent"
-    with pytest.raises(OperatorError):
-        enqueue(session, "old", {})
+    with pytest.raises(OperatorError, match="'old' is retired"):
+        enqueue(session, "old", {}, known=["old"])
     assert enqueue(session, "in-code", {}, known=["in-code"]).status == "PENDING"
     assert enqueue(session, "b", {}, force=True).status == "PENDING"
 

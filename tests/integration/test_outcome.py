@@ -6,12 +6,10 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Iterator
-from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from consumer import db, operate
 from consumer.errors import AgentError
 from consumer.outcome.transaction import refuse_control
 from tests.agents.doing import DONE
@@ -168,92 +166,6 @@ async def test_an_outcome_of_a_stale_epoch_does_not_begin(
     assert (await view.job(job_id))["status"] == "RUNNING"
     assert await view.effects() == []
     assert any(message.startswith("LeaseLost") for message in caplog.messages)
-
-
-async def item(view: Records, **changed: Any) -> dict[str, Any]:
-    """A row of public.items as an agent saw it; the database has it with `changed`."""
-    seen = {"id": 1, "status": "open", "amount": Decimal("5.00"), "note": None}
-    now = seen | changed
-    await view.execute(
-        "INSERT INTO public.items (id, status, amount, note) VALUES (%s, %s, %s, %s)",
-        now["id"], now["status"], now["amount"], now["note"],
-    )  # fmt: skip
-    return seen
-
-
-async def test_a_row_that_is_as_it_was_is_updated(database: str, view: Records) -> None:
-    job_id = await view.add_change("updater-rerun", await item(view, note="written before"))
-    async with running(settings(database)):
-        job = await view.wait(job_id)
-    assert (job["status"], job["attempt_count"]) == ("SUCCEEDED", 1)
-    assert (await view.one("SELECT note FROM public.items"))["note"] == "saw 5.00"
-
-
-async def test_a_changed_row_runs_again_on_the_row_as_it_stands(database: str, view: Records) -> None:
-    job_id = await view.add_change("updater-rerun", await item(view, amount=Decimal("7.50")))
-    async with running(settings(database, poll_seconds=20.0)):
-        job = await view.wait(job_id)
-    assert (job["status"], job["attempt_count"]) == ("SUCCEEDED", 2)
-    assert (await view.one("SELECT note FROM public.items"))["note"] == "saw 7.50"
-    assert await view.effects() == [1]
-    steps = await view.all("SELECT superseded, output::text FROM rowcall.job_steps WHERE name = 'amount' ORDER BY 1")
-    assert [(step["superseded"], step["output"]) for step in steps] == [(0, '"7.50"'), (1, '"5.00"')]
-
-
-async def test_a_changed_row_goes_to_a_person_where_the_agent_says_so(database: str, view: Records) -> None:
-    job_id = await view.add_change("updater-review", await item(view, amount=Decimal("7.50")))
-    async with running(settings(database)):
-        job = await view.wait(job_id, "WAITING_REVIEW")
-    assert (job["error_code"], await view.effects()) == ("stale_row", [])
-    assert "amount changed" in (await view.one("SELECT reasons[1] AS why FROM rowcall.reviews"))["why"]
-
-
-async def test_a_changed_row_is_written_all_the_same_where_the_agent_says_so(database: str, view: Records) -> None:
-    job_id = await view.add_change("updater-write", await item(view, amount=Decimal("7.50")))
-    async with running(settings(database)):
-        job = await view.wait(job_id)
-    assert (job["status"], job["attempt_count"]) == ("SUCCEEDED", 1)
-    assert (await view.one("SELECT note FROM public.items"))["note"] == "saw 5.00"
-
-
-@pytest.mark.parametrize("agent", ["updater-rerun", "updater-write"])
-async def test_a_run_whose_row_is_gone_ends_without_an_effect(database: str, view: Records, agent: str) -> None:
-    seen = await item(view)
-    await view.execute("DELETE FROM public.items")
-    job_id = await view.add_change(agent, seen)
-    async with running(settings(database)):
-        job = await view.wait(job_id)
-    assert (job["status"], job["error_code"], await view.effects()) == ("CANCELLED", "stale_row", [])
-
-
-async def test_a_row_that_wakes_the_agent_no_more_ends_its_run(database: str, view: Records) -> None:
-    job_id = await view.add_change("updater-rerun", await item(view, status="closed"))
-    async with running(settings(database)):
-        job = await view.wait(job_id)
-    assert (job["status"], await view.effects()) == ("CANCELLED", [])
-
-
-async def test_an_approval_does_not_outlive_the_row_it_was_given_for(database: str, view: Records) -> None:
-    job_id = await view.add_change("updater-rerun", await item(view, amount=Decimal("7.50")))
-    await view.execute(
-        'UPDATE rowcall.agent_jobs SET approved_answer = \'{"title": "approved", "score": 1}\', approved_by = \'ann\''
-    )
-    async with running(settings(database)):
-        job = await view.wait(job_id)
-    assert (job["status"], job["approved_by"]) == ("SUCCEEDED", None)
-    assert (await view.one("SELECT note FROM public.items"))["note"] == "saw 7.50"
-
-
-async def test_a_stale_row_can_be_approved_and_is_checked_again(database: str, view: Records) -> None:
-    job_id = await view.add_change("updater-review", await item(view, amount=Decimal("7.50")))
-    with db.connect(database, name="person") as person:
-        async with running(settings(database)):
-            await view.wait(job_id, "WAITING_REVIEW")
-            await view.execute("UPDATE public.items SET amount = 5.00")
-            review = await view.one("SELECT id FROM rowcall.reviews")
-            operate.approve(person, review["id"], operate.Act("ann"))
-            job = await view.wait(job_id)
-    assert (job["status"], await view.effects()) == ("SUCCEEDED", [1])
 
 
 async def test_outcomes_that_wait_for_a_connection_keep_their_leases(database: str, view: Records) -> None:

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("consumer", "producers", "debezium", "schemas", "benchmarks")
 MODULE_LINES = 400
 FUNCTION_LINES = 60
-VAGUE = re.compile(r"(manager|utils?|helpers?|common|base)(_|$)", re.IGNORECASE)
+VAGUE = re.compile(r"(^|_)(manager|utils?|helpers?|common|base)(_|$)", re.IGNORECASE)
 # Spelled in pieces, so that this file does not find itself.
 LEFT_BEHIND = re.compile("|".join(("TO" + "DO", "FIX" + "ME", "type: ig" + "nore", "# no" + "qa: (?!BLE001)")))
 HOSTS = re.compile(r"https?://[^\s\"']*/(simple|maven2)(/|\b)|index-" + r"url|files\.python" + r"hosted|repo1?\.maven")
