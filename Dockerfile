@@ -39,7 +39,8 @@ COPY --from=artifacts /out/plugins /opt/rowcall/plugins
 COPY deploy/connect/connect.properties /etc/rowcall/connect.properties
 # appuser of the base image
 USER 1000
-ENV KAFKA_HEAP_OPTS="-Xms128m -Xmx768m"
+# Debezium writes infinite dates by the JVM's time zone; the decoder knows them in UTC.
+ENV KAFKA_HEAP_OPTS="-Xms128m -Xmx768m" KAFKA_OPTS="-Duser.timezone=UTC"
 EXPOSE 8083
 HEALTHCHECK --interval=5s --timeout=5s --start-period=60s --retries=6 \
     CMD ["wget", "-q", "-O", "/dev/null", "http://127.0.0.1:8083/health"]

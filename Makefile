@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export UV_NO_PROGRESS ?= 1
 
-.PHONY: demo test bench chaos check unit lock clean
+.PHONY: demo test bench check unit lock clean
 
 $(VENV)/.installed: deploy/locks/dev.txt deploy/locks/uv.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -99,6 +99,11 @@ class Settings(BaseModel):
         alias="ROWCALL_OWN_SOURCES",
         description="topic prefixes of connectors that read this very database (own writes, attribution)",
     )
+    outbox_slot: str = Field(
+        "rowcall_outbox",
+        alias="ROWCALL_OUTBOX_SLOT",
+        description="replication slot of the outbox connector; /readyz waits for it, empty waits for none",
+    )
     intake_batch: int = Field(2000, gt=0, alias="ROWCALL_INTAKE_BATCH", description="messages a transaction, at most")
     intake_linger_ms: int = Field(
         5, ge=0, alias="ROWCALL_INTAKE_LINGER_MS", description="how long a partly filled batch waits for more"

@@ -13,7 +13,14 @@ from pathlib import Path
 from debezium.errors import MissingPackage
 
 # One small machine runs all three: the serial collector needs the least memory and starts fastest.
-FLAGS = ("-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true", "-Dfile.encoding=UTF-8")
+# Debezium writes infinite dates by the JVM's time zone; the decoder knows them in UTC.
+FLAGS = (
+    "-XX:+UseSerialGC",
+    "-XX:+ExitOnOutOfMemoryError",
+    "-Djava.awt.headless=true",
+    "-Dfile.encoding=UTF-8",
+    "-Duser.timezone=UTC",
+)
 # Compression and the embedded compiler load native code; without this Java warns at every start.
 NATIVE = "--enable-native-access=ALL-UNNAMED"
 

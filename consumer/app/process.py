@@ -72,7 +72,8 @@ async def _main(settings: Settings, agents: Sequence[Agent], roles: Roles) -> in
         if await _patiently("schema", lambda: asyncio.to_thread(_check_schema, settings), stop) is None:
             return 0
         watching = asyncio.create_task(
-            watch_database(settings.database_url.get_secret_value(), stop), name="database watch"
+            watch_database(settings.database_url.get_secret_value(), settings.outbox_slot, stop),
+            name="database watch",
         )
         try:
             return await _run_parts(_parts(settings, agents, roles, stop), settings, stop)

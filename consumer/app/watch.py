@@ -19,6 +19,7 @@ from consumer.app.stop import Stop
 from consumer.errors import Outage, RowcallError
 
 _log = logging.getLogger(__name__)
+_SQL: Final = db.queries("capture")
 
 # Often enough to date a block within half a second, seldom enough to cost nothing when idle.
 _PULSE_SECONDS: Final = 0.5
@@ -72,8 +73,8 @@ class LoopWatch:
                 )
 
 
-async def watch_database(url: str, stop: Stop) -> None:
-    """Report to /readyz whether the database answers, until the process is to stop."""
+async def watch_database(url: str, outbox_slot: str, stop: Stop) -> None:
+    """Report to /readyz whether the database answers and the outbox is read, until the process is to stop."""
     session: db.Session | None = None
     try:
         while not stop.requested:
@@ -81,8 +82,13 @@ async def watch_database(url: str, stop: Stop) -> None:
                 if session is None or session.closed:
                     session = await db.connect_async(url, name="watch")
                 with db.translated():
-                    await session.execute("SELECT")
+                    found = await (await session.execute(_SQL["outbox_slot"], (outbox_slot,))).fetchone()
                 telemetry.HEALTH.report("database", ready=True, detail="answers")
+                if outbox_slot:
+                    slot = f"replication slot {outbox_slot}"
+                    exists = found is not None and found["found"]
+                    advice = "is there" if exists else "is missing: `rowcall connectors apply`"
+                    telemetry.HEALTH.report("outbox", ready=exists, detail=f"{slot} {advice}")
             except RowcallError as error:
                 telemetry.HEALTH.report("database", ready=False, detail=str(error))
                 if isinstance(error, Outage):

@@ -11,11 +11,12 @@ from typing import Any
 
 import click
 
-from consumer import connect
+from consumer import connect, db
 from consumer.cli.opening import quiet_settings
 from consumer.cli.output import as_json, print_json, print_table
 from consumer.connect import ConnectClient, ConnectorFile
 from consumer.errors import OperatorError
+from consumer.operate.capture import await_capture
 from consumer.settings import Settings
 
 _NAME = click.argument("name", required=False)
@@ -41,8 +42,20 @@ def connectors() -> None:
 @_NAME
 @_DIRECTORY
 @click.option("--restart-failed", is_flag=True, help="Also restart connectors and tasks that have failed.")
-def apply(name: str | None, directory: Path | None, restart_failed: bool) -> None:
+@click.option(
+    "--wait",
+    "wait_seconds",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait until every connector reads its replication slot; 0 does not wait.",
+)
+def apply(name: str | None, directory: Path | None, restart_failed: bool, wait_seconds: float) -> None:
     """Bring Connect to what the files say; nothing is touched when a file is refused. Safe to repeat.
+
+    Returns when the connectors really read the log: rows committed before that are seen by no connector that takes no
+    snapshot.
 
     Example: rowcall connectors apply rows --restart-failed
     """
@@ -62,6 +75,10 @@ def apply(name: str | None, directory: Path | None, restart_failed: bool) -> Non
             if status_of is not None and status_of.failed:
                 client.restart_failed(file.name)
                 click.echo(f"{file.name}: restarted what had failed")
+    if wait_seconds:
+        with db.connect(loaded.database_url.get_secret_value(), name="connectors") as session:
+            await_capture(session, client, files, seconds=wait_seconds)
+        click.echo("every connector reads its slot")
 
 
 @connectors.command()

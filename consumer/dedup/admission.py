@@ -133,11 +133,11 @@ def _unseen(session: db.SyncSession, jobs: Sequence[NewJob], calendar: Calendar)
     dated, undated = [], []
     for _, agent, event_id, day, _ in fresh:
         if day is not None and calendar.is_dated(day):
-            dated.append((day, agent, event_id))
+            dated.append((_date(day), agent, event_id))
         else:
             undated.append((agent, event_id))
     with _clashes_are_conflicts():
-        _write(session, "copy_dated", [(_date(day), agent, event_id) for day, agent, event_id in sorted(dated)])
+        _write(session, "copy_dated", sorted(dated))
         _write(session, "copy_undated", sorted(undated))
     return fresh
 

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
@@ -16,6 +15,7 @@ from consumer import activate, connect, db, migrate
 from consumer.agents import AGENTS
 from consumer.errors import Outage
 from consumer.kafka import Brokers
+from consumer.operate.capture import await_capture
 from consumer.settings import Settings, load
 from debezium import stack as local_stack
 
@@ -23,7 +23,6 @@ from debezium import stack as local_stack
 LEASE_SECONDS = 6
 _CONNECTORS_READY_SECONDS = 60
 _STOP_SECONDS = 20
-_SQL = db.queries("demo")
 
 
 @dataclass
@@ -121,28 +120,5 @@ def _prepare(scene: Scene) -> None:
     values = {**scene.environment, **connect.database_variables(scene.settings.database_url.get_secret_value())}
     files = connect.load(folder, values)
     connect.apply(client, files)
-    _await_connectors(client, [file.name for file in files])
-    _await_slots(scene.session, [file.config["slot.name"] for file in files])
+    await_capture(scene.session, client, files, seconds=_CONNECTORS_READY_SECONDS)
     activate.activate(scene.session, Brokers(scene.settings), AGENTS)
-
-
-def _await_connectors(client: connect.ConnectClient, names: list[str]) -> None:
-    give_up = time.monotonic() + _CONNECTORS_READY_SECONDS
-    waiting = set(names)
-    while waiting:
-        waiting = {name for name in waiting if not ((status := client.status(name)) and status.healthy)}
-        if waiting and time.monotonic() > give_up:
-            raise Outage(f"connectors not running: {', '.join(sorted(waiting))}", dependency="connect")
-        time.sleep(0.2)
-
-
-def _await_slots(session: db.SyncSession, names: list[str]) -> None:
-    """A row committed before its slot exists is never seen; a running task may still be about to make it."""
-    give_up = time.monotonic() + _CONNECTORS_READY_SECONDS
-    while True:
-        row = session.execute(_SQL["slots"], {"names": names}).fetchone()
-        if row is not None and row["active"] == len(names):
-            return
-        if time.monotonic() > give_up:
-            raise Outage(f"replication slots not in use: {', '.join(names)}", dependency="connect")
-        time.sleep(0.2)

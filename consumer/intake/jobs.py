@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import datetime as dt
 import random
-from collections.abc import Iterable
 from functools import lru_cache
 from hashlib import sha256
 from typing import Final, NamedTuple
 
 import orjson
 
-from consumer.agents.door import Agent
 from consumer.dedup import NewJob
 from consumer.errors import Poison
 from consumer.intake.own_writes import Cause
@@ -44,8 +42,8 @@ class Built(NamedTuple):
     line: bytes
 
 
-def jobs_of(hit: Hit, cause: Cause, agents: Iterable[Agent]) -> list[NewJob]:
-    """The jobs that a message gives these agents.
+def jobs_of(hit: Hit, cause: Cause) -> list[NewJob]:
+    """The jobs that a message gives its agents.
 
     Raises:
         Poison: it holds what cannot be stored.
@@ -54,10 +52,10 @@ def jobs_of(hit: Hit, cause: Cause, agents: Iterable[Agent]) -> list[NewJob]:
         built = build(hit, cause)
     except (TypeError, ValueError, OverflowError) as error:
         raise Poison(f"the message cannot be stored: {type(error).__name__}: {error}") from error
-    event_id = hit.message.id
+    number, event_id, (day, line) = hit.number, hit.message.id, built
     return [
-        NewJob(hit.number, agent.name, event_id, built.day, built.line + _agent_columns(agent.name, agent.max_attempts))
-        for agent in agents
+        NewJob(number, agent.name, event_id, day, line + _agent_columns(agent.name, agent.max_attempts))
+        for agent in hit.agents
     ]
 
 
@@ -81,13 +79,9 @@ def build(hit: Hit, cause: Cause) -> Built:
             _NULL if key_text is None else _field(key_text),
             event_id,
             occurred,
-            _field(record.topic),
+            _topic(record.topic),
             b"%d\t%d" % (record.partition, record.offset),
-            event_id if cause.root is None else _field(cause.root),
-            _NULL if cause.job is None else b"%d" % cause.job,
-            b"%d" % cause.depth,
-            _chain(cause.chain) if cause.chain else b"{}",
-            b"",
+            _cause(event_id, cause),
         )
     )
     return Built(day, line)
@@ -122,7 +116,8 @@ def _own_lane() -> int:
 
 
 def _short(text: str) -> str:
-    return storable(text[:KEY_TEXT_LIMIT])
+    text = text[:KEY_TEXT_LIMIT]
+    return text if text.isprintable() else storable(text)
 
 
 def _moment_of_change(change: Change) -> tuple[int | None, bytes]:
@@ -145,6 +140,19 @@ def _moment_of_event(event: Event) -> tuple[int | None, bytes]:
     return (event.occurred_at - _EPOCH) // _DAY, event.occurred_at.isoformat().encode()
 
 
+def _cause(event_id: bytes, cause: Cause) -> bytes:
+    """root_event to chain, with the tab after it."""
+    root, job, depth, chain = cause
+    if root is None:
+        return event_id + b"\t\\N\t0\t{}\t"
+    return b"%s\t%s\t%d\t%s\t" % (_field(root), _NULL if job is None else b"%d" % job, depth, _chain(chain))
+
+
+@lru_cache(maxsize=1024)
+def _topic(name: str) -> bytes:
+    return _field(name)
+
+
 @lru_cache(maxsize=1024)
 def _agent_columns(name: str, max_attempts: int) -> bytes:
     return _field(name) + b"\t%d\n" % max_attempts
@@ -152,9 +160,9 @@ def _agent_columns(name: str, max_attempts: int) -> bytes:
 
 def _field(text: str) -> bytes:
     """A text column as COPY takes it."""
+    if text.isprintable() and "\\" not in text:
+        return text.encode()
     data = text.encode("utf-8", "surrogateescape")
-    if data.isalnum():
-        return data
     return data.replace(b"\\", b"\\\\").replace(b"\t", b"\\t").replace(b"\n", b"\\n").replace(b"\r", b"\\r")
 
 

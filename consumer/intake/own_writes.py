@@ -42,6 +42,9 @@ class Cause(NamedTuple):
     chain: tuple[str, ...]
 
 
+NO_CAUSE: Final = Cause(None, None, 0, ())
+
+
 class Writer(NamedTuple):
     """The run that wrote a row."""
 
@@ -129,7 +132,7 @@ def cause_of(message: Change | Event, writer: Writer | None) -> Cause:
         cause = _from_header(message.headers[CAUSE_HEADER])
         if cause is not None:
             return cause
-    return Cause(None, None, 0, ())
+    return NO_CAUSE
 
 
 def _writer(row: Mapping[str, Any]) -> Writer:

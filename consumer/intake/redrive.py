@@ -90,5 +90,5 @@ def _jobs(
         writer = own_writes.writer_of(found.message, writers)
         hit = woken_by_others(found, writer, routed)
         if hit is not None:
-            jobs += jobs_of(hit, cause_of(hit.message, writer), hit.agents)
+            jobs += jobs_of(hit, cause_of(hit.message, writer))
     return jobs

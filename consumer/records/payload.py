@@ -39,20 +39,18 @@ def write(message: Change | Event) -> str:
 
 def to_bytes(message: Change | Event) -> bytes:
     """The same as UTF-8, without NUL and without raw control characters."""
-    plain = _plain(message)
-    if (
-        isinstance(message, Change)
-        and _is_direct(message.before)
-        and _is_direct(message.after)
-        and _is_direct(message.key)
-    ):
-        try:
-            text = orjson.dumps(plain, default=_tag, option=orjson.OPT_PASSTHROUGH_DATETIME)
-        except TypeError:  # a lone surrogate, or an integer beyond 64 bits
-            return encode(plain).encode()
-        if _NUL not in text:
-            return text
-    return encode(plain).encode()
+    if isinstance(message, Change):
+        before, after, key = message.before, message.after, message.key
+        if _is_direct(before) and _is_direct(after) and _is_direct(key):
+            # The operation and the origin go as they are: orjson writes enums and data classes by itself.
+            plain = {"op": message.operation, "before": before, "after": after, "key": key, "origin": message.origin}
+            try:
+                text = orjson.dumps(plain, default=_tag, option=orjson.OPT_PASSTHROUGH_DATETIME)
+            except TypeError:  # a lone surrogate, or an integer beyond 64 bits
+                text = _NUL
+            if _NUL not in text:
+                return text
+    return encode(_plain(message)).encode()
 
 
 def read(

@@ -41,7 +41,3 @@ SELECT (SELECT count(*) FROM public.orders WHERE amount > 100) AS orders,
     (SELECT count(*) FROM rowcall.agent_jobs WHERE job_type = 'order-triage') AS runs,
     (SELECT count(*) FROM rowcall.agent_jobs WHERE job_type = 'order-triage' AND status = 'REJECTED') AS rejected,
     (SELECT count(*) FROM rowcall.dead_letters) AS dead_letters;
-
--- name: slots
--- How many of these replication slots are being read.
-SELECT count(*) AS active FROM pg_replication_slots WHERE slot_name = ANY (%(names)s) AND active;

@@ -248,7 +248,7 @@ def executing(environment: dict[str, str], database: str) -> dict[str, str]:
     """An environment in which the agents are active already, so that nothing needs Kafka."""
     with db.connect(database, name="test") as session:
         session.execute("INSERT INTO rowcall.agents (name, version) VALUES ('slow', 1), ('stuck', 1)")
-    return environment | {"DATABASE_URL": database}
+    return environment | {"DATABASE_URL": database, "ROWCALL_OUTBOX_SLOT": ""}
 
 
 def queue(environment: dict[str, str], agent: str, seconds: float) -> int:

@@ -55,6 +55,7 @@ def placed(
         (folder / f"{name}.json").write_text(json.dumps(config))
     (tmp_path / "stack_agents.py").write_text(AGENTS.replace("MARK", f"rows{mark}"))
     own = {"ROWCALL_AGENTS": "stack_agents", "KAFKA_GROUP": mark, "MARK": mark, "ROWCALL_OWN_SOURCES": f"rows{mark}"}
+    own["ROWCALL_OUTBOX_SLOT"] = f"outbox_{mark}"
     with psycopg.connect(database, autocommit=True) as session:
         session.execute("CREATE TABLE public.parcels (id bigint PRIMARY KEY, weight int DEFAULT 7)")
         yield environment | stack.environment() | {"DATABASE_URL": database} | own
@@ -69,7 +70,8 @@ def test_from_connectors_to_a_ready_worker_and_back(placed: dict[str, str], tmp_
     mark, folder = placed["MARK"], ["--directory", str(tmp_path / "connectors")]
     assert run(placed, "connectors", "diff", *folder).returncode == 1
     applied = run(placed, "connectors", "apply", *folder, "--restart-failed")
-    assert applied.stdout.splitlines() == [f"outbox_{mark}: created", f"rows_{mark}: created"], applied.stderr
+    made = [f"outbox_{mark}: created", f"rows_{mark}: created", "every connector reads its slot"]
+    assert applied.stdout.splitlines() == made, applied.stderr
     assert run(placed, "connectors", "diff", *folder).returncode == 0
     eventually(lambda: run(placed, "connectors", "status", f"rows_{mark}").returncode == 0)
     status = json.loads(run(placed, "connectors", "status", f"outbox_{mark}", "--json").stdout)

@@ -1,7 +1,7 @@
 """Agents for tests; a worker gets them by ROWCALL_AGENTS=tests.agents.
 
 `doing` does what its payload says, `writing` has outcomes with SQL, `crashing` kills its own process where the
-environment says so. `harness` runs executors and looks at what they wrote; `worker` is one as a process.
+environment says so. `harness` runs executors and looks at what they wrote.
 """
 
 from __future__ import annotations

@@ -26,13 +26,16 @@ Start = Callable[..., "Worker"]
 
 
 class Worker:
-    """One executor process and its log."""
+    """One `rowcall execute` and its log."""
 
     def __init__(self, environment: dict[str, str], log: Path) -> None:
         self.log = log
         with log.open("wb") as file:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.agents.worker"], env=os.environ | environment, stdout=file, stderr=file
+                [sys.executable, "-m", "consumer.cli", "execute"],
+                env=os.environ | environment,
+                stdout=file,
+                stderr=file,
             )
 
     @property
@@ -90,6 +93,9 @@ def start(database: str, model: Endpoint, tmp_path: Path) -> Iterator[Start]:
             "ROWCALL_LEASE_SECONDS": "1.5",
             "ROWCALL_BEAT_SECONDS": "0.4",
             "ROWCALL_POLL_SECONDS": "0.2",
+            # The test has written the agents' rows, and there is no Kafka here to activate them with.
+            "ROWCALL_AUTO_ACTIVATE": "false",
+            "ROWCALL_HEALTH_PORT": "0",
             "ROWCALL_CRASH_AT": crash_at,
         } | {name: str(value) for name, value in changed.items()}
         workers.append(Worker(environment, tmp_path / f"worker{len(workers)}.log"))

@@ -18,7 +18,10 @@ from debezium.reporting import Reporter
 from debezium.service import Scene, StackSettings
 from debezium.state import Entry, State
 
-SERVER = "import http.server, sys; http.server.HTTPServer(('127.0.0.1', int(sys.argv[1])), http.server.SimpleHTTPRequestHandler).serve_forever()"  # noqa: E501
+SERVER = (
+    "import http.server as h, sys; "
+    "h.HTTPServer(('127.0.0.1', int(sys.argv[1])), h.SimpleHTTPRequestHandler).serve_forever()"
+)
 
 
 class Program:

@@ -43,7 +43,7 @@ def change(key: dict[str, Any] | None, *, ms: int = 1_760_000_000_123, table: st
 
 def columns(message: Change | Event, cause: Cause = NOBODY, name: str = "a") -> dict[str, str]:
     """The one job's row, by column, as it stands in the COPY text."""
-    (job,) = jobs_of(Hit(0, RECORD, message, []), cause, [agent(name)])
+    (job,) = jobs_of(Hit(0, RECORD, message, [agent(name)]), cause)
     assert job.line.endswith(b"\n")
     return dict(zip(COLUMNS, job.line[:-1].decode().split("\t"), strict=True))
 
@@ -84,7 +84,7 @@ def test_what_copy_would_misread_is_escaped() -> None:
 
 def test_the_day_is_the_one_the_id_fixes() -> None:
     def day(message: Change | Event) -> int | None:
-        return jobs_of(Hit(0, RECORD, message, []), NOBODY, [agent("a")])[0].day
+        return jobs_of(Hit(0, RECORD, message, [agent("a")]), NOBODY)[0].day
 
     assert day(change({"id": 1}, ms=86_400_000 * 3 - 1)) == 2
     assert day(Event("ob1:e", "t", None, {})) is None
