@@ -34,6 +34,7 @@ def measure(services: Services) -> Measured:
     with services.database() as url:
         _log_statements(url)
         environment = {**info.environment(), "DATABASE_URL": url, "KAFKA_GROUP": "bench-idle"}
+        environment["ROWCALL_OUTBOX_SLOT"] = "rowcall_outbox"  # the default: its watch is part of waiting
         log = Path(services.directory) / "idle.log"
         with workers("worker", "asking", environment, log) as children:
             time.sleep(SETTLE_SECONDS)

@@ -50,7 +50,7 @@ def measure(services: Services) -> Measured:
             waiting = session.execute(WAITING).fetchone()
             worker.check()
             # It would drain for a minute; the runs are nobody's any more.
-            worker.end(signal.SIGKILL)
+            worker.signal(signal.SIGKILL)
     if waiting != (runs,):
         raise NotMeasured(f"only {waiting} of {runs} runs were still waiting when memory was read")
     raw = {

@@ -7,7 +7,6 @@ Only Postgres is started until a benchmark needs the rest, so that idle services
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
 import signal
@@ -184,10 +183,13 @@ class Child:
         self.process.stdin.write(text + "\n")
         self.process.stdin.flush()
 
-    def end(self, number: int = signal.SIGTERM, seconds: float = 10.0) -> None:
-        """Signal it and wait; SIGKILL after `seconds`."""
-        with contextlib.suppress(ProcessLookupError):
+    def signal(self, number: int) -> None:
+        """Signal it, unless it has ended."""
+        if self.process.poll() is None:
             self.process.send_signal(number)
+
+    def wait(self, seconds: float = 15.0) -> None:
+        """Wait for its end; SIGKILL after `seconds`."""
         try:
             self.process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -206,10 +208,9 @@ def running(children: Sequence[Child]) -> Iterator[Sequence[Child]]:
         yield children
     finally:
         for child in children:
-            with contextlib.suppress(ProcessLookupError):
-                child.process.send_signal(signal.SIGTERM)
+            child.signal(signal.SIGTERM)
         for child in children:
-            child.end()
+            child.wait()
 
 
 def python(module: str, *arguments: str) -> list[str]:
@@ -276,19 +277,36 @@ def workers(
     chosen: list[int] = []
     for _ in range(count):
         chosen.append(ports.choose(taken=frozenset(chosen)))
-    common = {"ROWCALL_AGENTS": "benchmarks.agents", "BENCH_AGENTS": agents, "ROWCALL_LOG_LEVEL": "WARNING"}
+    common = {
+        "ROWCALL_AGENTS": "benchmarks.agents",
+        "BENCH_AGENTS": agents,
+        "ROWCALL_LOG_LEVEL": "WARNING",
+        # Where no connector runs there is no slot to wait for; no benchmark sends anything through the outbox.
+        "ROWCALL_OUTBOX_SLOT": "",
+    }
     children = [
         Child(rowcall(command), {**common, **environment, "ROWCALL_HEALTH_PORT": str(port)}, log) for port in chosen
     ]
     with running(children):
         for child, port in zip(children, chosen, strict=True):
-            until(functools.partial(_ready, child, port), f"rowcall {command} is ready", seconds=60)
+            _await_ready(child, port, f"rowcall {command}")
         yield children
 
 
-def _ready(child: Child, port: int) -> bool:
-    child.check()
+def _await_ready(child: Child, port: int, what: str) -> None:
+    said = "nothing"
+
+    def ready() -> bool:
+        nonlocal said
+        child.check()
+        try:
+            answer = httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=5)
+        except httpx.TransportError:
+            return False
+        said = answer.text
+        return answer.is_success
+
     try:
-        return httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=5).is_success
-    except httpx.TransportError:
-        return False
+        until(ready, f"{what} is ready", seconds=60)
+    except NotMeasured as error:
+        raise NotMeasured(f"{error}; /readyz says {said}") from error

@@ -66,7 +66,8 @@ class Intake:
     ) -> None:
         self._settings = settings
         self._agents = tuple(agents)
-        self._decoder = decoder or Decoder(SchemaRegistry(settings.schema_registry_url).schema, epoch=settings.epoch)
+        self._registry = SchemaRegistry(settings.schema_registry_url)
+        self._decoder = decoder or Decoder(self._registry.schema, epoch=settings.epoch)
         self._health = health
         self._brokers = Brokers(settings)
         self._consumer = Consumer(settings)
@@ -133,6 +134,7 @@ class Intake:
             self._health.report("intake", ready=False, detail="stopped")
             self._overlap.close()
             self._consumer.close()
+            self._registry.close()
             self._close_sessions()
 
     def _turn(self) -> None:
@@ -220,7 +222,7 @@ class Intake:
         self._outages = self._timeouts = 0
         self._pause(None, None)
         if self._consumer.batch < self._settings.intake_batch:
-            self._consumer.shrink(min(self._settings.intake_batch, self._consumer.batch * 2))
+            self._consumer.batch = min(self._settings.intake_batch, self._consumer.batch * 2)
 
     def _bear(self, error: Outage | TransactionConflict) -> None:
         """Something is away: stop reading, keep polling, and try again after a pause."""
@@ -232,7 +234,7 @@ class Intake:
         telemetry.BATCHES.add(result="timeout" if timed_out else "outage")
         self._timeouts = self._timeouts + 1 if timed_out else 0
         if self._timeouts >= 2:
-            self._consumer.shrink(self._consumer.batch // 2)
+            self._consumer.batch = max(1, self._consumer.batch // 2)
         self._abandon()
         if dependency == "database":
             self._close_sessions()

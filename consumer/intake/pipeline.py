@@ -223,7 +223,7 @@ class Pipeline:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """No garbage collection while a batch is built: thousands of new rows without a cycle, looked at again and again."""
+    """No garbage collection while a batch is built: its thousands of rows hold no cycles."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -333,8 +333,8 @@ def test_rows_committed_in_postgres_arrive_as_jobs_through_debezium(rig: Rig) ->
         "topic.prefix": mark,
         "table.include.list": "public.parcels",
     }
-    rig.rows("CREATE TABLE public.parcels (id bigint PRIMARY KEY, weight int DEFAULT 7); SELECT 1")
-    rig.rows("ALTER TABLE public.parcels REPLICA IDENTITY FULL; SELECT 1")
+    rig.look.execute("CREATE TABLE public.parcels (id bigint PRIMARY KEY, weight int DEFAULT 7)")
+    rig.look.execute("ALTER TABLE public.parcels REPLICA IDENTITY FULL")
     rig.topic = f"{mark}.public.parcels"
     settings = rig.settings.model_copy(update={"own_sources": (mark,)})
     heavy = rig.agent()

@@ -169,10 +169,12 @@ async def test_an_outcome_of_a_stale_epoch_does_not_begin(
 
 
 async def test_outcomes_that_wait_for_a_connection_keep_their_leases(database: str, view: Records) -> None:
-    # 40 outcomes of 0.4 s on 12 connections: the last begins more than a lease after it was ready.
-    ids = [await view.add("writer", {"n": n, "statements": ["SELECT pg_sleep(0.4)"]}) for n in range(40)]
-    async with running(settings(database, lease_seconds=0.9, beat_seconds=0.3)):
-        await view.wait_all(ids)
-    assert await view.effects() == list(range(40))
+    # 60 outcomes of 0.5 s on 12 connections: the last begin more than a lease after they were ready. A second worker
+    # looks for expired leases all the time.
+    async with running(settings(database, lease_seconds=0.9, beat_seconds=0.3, runs_in_flight=60)):
+        ids = [await view.add("writer", {"n": n, "statements": ["SELECT pg_sleep(0.5)"]}) for n in range(60)]
+        async with running(settings(database, lease_seconds=0.9, beat_seconds=0.3, runs_in_flight=60)):
+            await view.wait_all(ids)
+    assert await view.effects() == list(range(60))
     jobs = await view.one("SELECT max(lease_epoch) AS epoch FROM rowcall.agent_jobs")
     assert jobs["epoch"] == 1

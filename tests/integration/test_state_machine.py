@@ -6,7 +6,6 @@ decide. After each act the database must agree with the rules; at the end every 
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -271,100 +270,3 @@ def test_no_history_breaks_an_epoch_an_order_or_an_end_and_none_forgets_a_run(da
                 phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck),
             ),
         )  # fmt: skip
-
-
-class Hand:
-    """One thread's work on the shared runs; `conflicts` are deadlocks."""
-
-    def __init__(self, url: str, till: threading.Event) -> None:
-        self.url = url
-        self.till = till
-        self.faults: list[BaseException] = []
-        self.conflicts = 0
-        self.claimed: list[tuple[int, int]] = []
-
-    def work(self, cancels: bool) -> None:
-        """Promote, claim, settle, and sometimes cancel, until told to stop."""
-        try:
-            with psycopg.connect(self.url, autocommit=True, row_factory=dict_row) as session:
-                while not self.till.is_set():
-                    try:
-                        self.turn(session, cancels)
-                    except psycopg.errors.DeadlockDetected:
-                        self.conflicts += 1
-        except psycopg.Error as error:
-            self.faults.append(error)
-
-    def turn(self, session: psycopg.Connection[DictRow], cancels: bool) -> None:
-        session.execute(CLAIM["promote"], (37,))
-        parameters = {"agents": ["a"], "limit": 6, "owner": uuid.uuid4(), "lease": 60.0, "deadline": 600.0}
-        taken = session.execute(CLAIM["claim"], parameters).fetchall()
-        self.claimed += [(row["id"], row["lease_epoch"]) for row in taken]
-        statuses = ["SUCCEEDED" if row["id"] % 5 else "WAITING_RETRY" for row in taken]
-        if taken:
-            self.move(session, [(row["id"], row["lease_epoch"]) for row in taken], statuses)
-        if cancels:
-            some = session.execute(
-                "SELECT id FROM rowcall.agent_jobs WHERE status IN ('PENDING', 'RUNNING', 'WAITING_RETRY') "
-                "ORDER BY random() LIMIT 3"
-            ).fetchall()
-            # Not in order of ID: the function itself must lock in one order.
-            self.move(session, [(row["id"], None) for row in some], ["CANCELLED"] * len(some))
-
-    def move(self, session: psycopg.Connection[DictRow], held: list[tuple[int, int | None]], to: list[str]) -> None:
-        count = len(held)
-        session.execute(
-            MOVES["settle"],
-            {
-                "ids": [one[0] for one in held], "epochs": [one[1] for one in held], "statuses": to,
-                "results": [None] * count, "codes": ["c"] * count, "errors": ["e"] * count,
-                "reasons": [None] * count, "delays": [0.0] * count, "attempts": [0] * count,
-            },
-        )  # fmt: skip
-
-
-def test_four_hands_on_twenty_keys_meet_no_deadlock_and_keep_the_order(server: str) -> None:
-    url = create(server)
-    try:
-        with psycopg.connect(url, autocommit=True, row_factory=dict_row) as session:
-            session.execute("INSERT INTO rowcall.agents (name, version) VALUES ('a', 1)")
-            # Who overtakes an earlier one of its key leaves a trace.
-            session.execute("CREATE TABLE public.overtaken (id bigint, earlier bigint)")
-            session.execute(
-                "CREATE FUNCTION public.watch() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
-                "INSERT INTO public.overtaken SELECT NEW.id, e.id FROM rowcall.agent_jobs e WHERE e.job_type = "
-                "NEW.job_type AND e.key_hash = NEW.key_hash AND (e.lane_seq, e.id) < (NEW.lane_seq, NEW.id) "
-                f"AND e.status IN {LIVE}; RETURN NULL; END $$"
-            )
-            session.execute(
-                "CREATE TRIGGER watch AFTER UPDATE ON rowcall.agent_jobs FOR EACH ROW "
-                "WHEN (NEW.status = 'RUNNING' AND OLD.status <> 'RUNNING') EXECUTE FUNCTION public.watch()"
-            )
-            till = threading.Event()
-            hands = [Hand(url, till) for _ in range(4)]
-            threads = [threading.Thread(target=hand.work, args=(n % 2 == 0,)) for n, hand in enumerate(hands)]
-            for thread in threads:
-                thread.start()
-            for number in range(500):
-                session.execute(
-                    "INSERT INTO rowcall.agent_jobs (job_type, key_hash, max_attempts) VALUES ('a', %s, 1000)",
-                    (number % 20,),
-                )
-            left = f"SELECT count(*) AS n FROM rowcall.agent_jobs WHERE status IN {LIVE} AND id % 5 <> 0"
-            for _ in range(400):
-                row = session.execute(left).fetchone()
-                if row is None or row["n"] == 0 or any(hand.faults for hand in hands):
-                    break
-                threading.Event().wait(0.05)
-            till.set()
-            for thread in threads:
-                thread.join(20)
-            assert [fault for hand in hands for fault in hand.faults] == []
-            assert sum(hand.conflicts for hand in hands) == 0
-            assert session.execute(left).fetchone() == {"n": 0}
-            assert session.execute("SELECT * FROM public.overtaken").fetchall() == []
-            assert session.execute(BROKEN_LANES).fetchall() == []
-            claimed = [held for hand in hands for held in hand.claimed]
-            assert len(claimed) == len(set(claimed)) > 300
-    finally:
-        drop(url)

@@ -148,7 +148,9 @@ async def test_an_invalid_answer_is_asked_for_once_more_with_what_was_wrong() ->
 
 
 async def test_broken_rules_are_asked_about_once_and_then_go_to_a_person() -> None:
-    rules = lambda answer: ["score must be 1"] if answer.score != 1 else []  # noqa: E731
+    def rules(answer: Any) -> list[str]:
+        return ["score must be 1"] if answer.score != 1 else []
+
     fixed = await ask(good(), Reply(answer={**GOOD, "score": 1.0}), request=request_for(rules=rules))
     assert fixed.answer is not None and "score must be 1" in fixed.calls[1].json()["messages"][-1]["content"]
     broken = await ask(good(), request=request_for(rules=rules))

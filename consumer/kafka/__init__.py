@@ -2,7 +2,8 @@
 
 The only module that imports confluent_kafka. Messages leave here as `Record`, partitions as `Place`, errors as ours.
 The consumer never decides where to start: it owns what the group gives it, but reads a partition only after `place`
-was called with an offset, and stops after `lift`; both work at any time, without leaving the group.
+was called with an offset, and stops after `lift`; both work at any time, without leaving the group. `records` holds
+the tuples, `options` the library's properties.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 from confluent_kafka import Consumer as LibrdkafkaConsumer
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -20,7 +21,11 @@ from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from consumer.errors import ConfigurationError, Outage, RowcallError
+from consumer.kafka.options import member_options, options
+from consumer.kafka.records import Place, Polled, Record, Topic
 from consumer.settings import Settings
+
+__all__ = ["Brokers", "Consumer", "Place", "Polled", "Record", "Topic", "read_topic"]
 
 _log = logging.getLogger(__name__)
 
@@ -37,94 +42,30 @@ _REFUSED: Final = frozenset(
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     }
 )
+_MOVING: Final = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE})
+_MOVING_TRIES: Final = 25
+_MOVING_PAUSE: Final = 0.2
 _UNKNOWN_TOPIC: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
+_LEADERLESS: Final = "broker_leaderless"
 _OFFSET_GONE: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
 
 
-class Place(NamedTuple):
-    """A partition by the name of its topic."""
-
-    topic: str
-    partition: int
-
-
-class Record(NamedTuple):
-    """One message as Kafka holds it. `timestamp_ms` since 1970, where the message has one."""
-
-    topic: str
-    partition: int
-    offset: int
-    key: bytes | None
-    value: bytes | None
-    headers: list[tuple[str, bytes | None]] | None
-    timestamp_ms: int | None
-
-
-class Polled(NamedTuple):
-    """What one poll gave: records in the order of their partitions, and partitions whose offset Kafka has lost."""
-
-    records: list[Record]
-    gone: list[Place]
-
-
-class Topic(NamedTuple):
-    """A topic that exists."""
-
-    id: str
-    partitions: tuple[int, ...]
-
-
-def options(settings: Settings) -> dict[str, Any]:
-    """librdkafka's properties common to every client; the user's own come last and win."""
-    values: dict[str, Any] = {
-        "bootstrap.servers": settings.kafka_bootstrap_servers,
-        "client.id": "rowcall",
-        # Errors reach us through error_cb, classified and once; librdkafka's own lines repeat with each attempt.
-        "log_level": 2,
-        "reconnect.backoff.max.ms": 2000,
-        **settings.kafka_options,
-    }
-    if settings.kafka_password is not None:
-        values["sasl.password"] = settings.kafka_password.get_secret_value()
-    return values
-
-
 class Consumer:
-    """The group member. Not safe to share between threads."""
+    """The group member. Not safe to share between threads. A poll takes at most `batch` messages."""
 
     def __init__(self, settings: Settings) -> None:
         self._failure: RowcallError | None = None
         self._away_since: float | None = None
         self._seen_broker = False
         self._missing: set[str] = set()
-        self._batch = settings.intake_batch
+        self.batch = settings.intake_batch
         self._linger = settings.intake_linger_ms / 1000
         self.flowing = False
         self.owned: set[Place] = set()
         self.placed: set[Place] = set()
-        self.rebalances = 0
         self._client = _client(
             {
-                "group.id": settings.kafka_group,
-                "isolation.level": "read_committed",
-                "enable.auto.commit": False,
-                "enable.auto.offset.store": False,
-                "auto.offset.reset": "error",
-                "partition.assignment.strategy": "cooperative-sticky",
-                # A topic that does not exist yet is noticed within this time.
-                "topic.metadata.refresh.interval.ms": 2000,
-                # Low latency: the broker answers with the first byte; an idle connection asks twice a second.
-                "fetch.min.bytes": 1,
-                "fetch.wait.max.ms": 500,
-                "fetch.error.backoff.ms": 200,
-                # A full queue is looked at again after 10 ms (the default of 1 s starves a fast reader).
-                "fetch.queue.backoff.ms": 10,
-                # Memory: 32 MB queued, 8 MB on the way, whatever the number of partitions.
-                "queued.max.messages.kbytes": 32_768,
-                "queued.min.messages": 20_000,
-                "fetch.max.bytes": 8 * 1024 * 1024,
-                "message.max.bytes": 8 * 1024 * 1024,
-                **options(settings),
+                **member_options(settings),
                 "error_cb": self._on_error,
                 "on_commit": self._on_commit,
             }
@@ -155,20 +96,11 @@ class Consumer:
         if not first:
             self.flowing = False
             return Polled([], [])
-        rest = self._client.consume(self._batch - 1, 0) if self._batch > 1 else []
-        if self.flowing and self._linger and len(rest) < self._batch - 1:
-            rest += self._client.consume(self._batch - 1 - len(rest), self._linger)
-        self.flowing = len(rest) >= min(32, self._batch - 1)
+        rest = self._client.consume(self.batch - 1, 0) if self.batch > 1 else []
+        if self.flowing and self._linger and len(rest) < self.batch - 1:
+            rest += self._client.consume(self.batch - 1 - len(rest), self._linger)
+        self.flowing = len(rest) >= min(32, self.batch - 1)
         return self._sorted(first + rest)
-
-    def shrink(self, batch: int) -> None:
-        """Take at most `batch` messages a poll from now on."""
-        self._batch = max(1, batch)
-
-    @property
-    def batch(self) -> int:
-        """Messages a poll takes at most."""
-        return self._batch
 
     def place(self, offsets: Mapping[Place, int]) -> None:
         """Start reading owned partitions at these offsets."""
@@ -261,7 +193,6 @@ class Consumer:
         self.owned |= {Place(item.topic, item.partition) for item in partitions}
         self._missing -= {item.topic for item in partitions}
         self._away_since = None
-        self.rebalances += 1
         # Nothing is read yet: the loop places these partitions with offsets of its own, outside this callback.
         self._client.incremental_assign([])
 
@@ -277,7 +208,6 @@ class Consumer:
         reading = dropped & self.placed
         self.owned -= dropped
         self.placed -= dropped
-        self.rebalances += 1
         self._client.incremental_unassign([TopicPartition(*place) for place in reading])
 
 
@@ -355,14 +285,28 @@ class Brokers:
         return found
 
     def _offsets(self, places: Iterable[Place], spec: OffsetSpec) -> dict[Place, int]:
+        """Offsets by partition; waits a moment for partitions whose leader is just being chosen, as in a new topic."""
         wanted = {TopicPartition(*place): spec for place in places}
-        if not wanted:
-            return {}
-        found = {}
-        for item, future in self._admin.list_offsets(wanted, request_timeout=ADMIN_SECONDS).items():
-            result = self._answer(future, missing=_UNKNOWN_TOPIC)
-            if result is not None:
-                found[Place(item.topic, item.partition)] = int(result.offset)
+        found: dict[Place, int] = {}
+        for _ in range(_MOVING_TRIES):
+            if not wanted:
+                break
+            moving = {}
+            for item, future in self._admin.list_offsets(wanted, request_timeout=ADMIN_SECONDS).items():
+                try:
+                    result = self._answer(future, missing=_UNKNOWN_TOPIC)
+                except Outage as error:
+                    if error.code != _LEADERLESS:
+                        raise
+                    moving[item] = spec
+                    continue
+                if result is not None:
+                    found[Place(item.topic, item.partition)] = int(result.offset)
+            wanted = moving
+            if wanted:
+                time.sleep(_MOVING_PAUSE)
+        if wanted:
+            raise Outage(f"{len(wanted)} Kafka partitions have no leader", dependency="broker", code=_LEADERLESS)
         return found
 
     def _answer(self, future: Future[Any], *, missing: frozenset[int] = frozenset()) -> Any:
@@ -381,6 +325,8 @@ class Brokers:
     def _translated(self, reason: KafkaError) -> RowcallError:
         self._admin.poll(0)  # serves error_cb
         worst = self._last_error or reason
+        if reason.code() in _MOVING:
+            return Outage(f"a Kafka partition has no leader: {reason.str()}", dependency="broker", code=_LEADERLESS)
         if reason.code() in _REFUSED or worst.code() in _REFUSED:
             return ConfigurationError(
                 f"the Kafka brokers refuse us: {worst.str()}. Check KAFKA_OPTIONS and KAFKA_PASSWORD"
