@@ -56,6 +56,7 @@ def tier(event: Event, answer: Note) -> Tier:
 
 async def fetch(data: Any) -> Any:
     """What the model is shown."""
+    DONE.append(("fetch", 0))
     return {"seen": data}
 
 
@@ -139,6 +140,7 @@ def cycle() -> list[Any]:
 
 def slow_square(number: int) -> int:
     """A synchronous step."""
+    DONE.append(("square", number))
     time.sleep(0.05)
     return number * number
 

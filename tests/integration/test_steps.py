@@ -66,6 +66,7 @@ async def test_synchronous_steps_and_steps_side_by_side_are_kept_once_each(datab
     async with running(settings(database)):
         job = await view.wait(job_id)
     assert (job["status"], job["attempt_count"]) == ("SUCCEEDED", 2)
+    assert sorted(done for done in DONE if done[0] != "gather") == [("fetch", 0)] + [("square", n) for n in range(5)]
     steps = await view.all("SELECT name, lease_epoch FROM rowcall.job_steps WHERE name <> 'write_result'")
     assert {step["name"]: step["lease_epoch"] for step in steps} == {"f": 1} | {f"square {n}": 1 for n in range(5)}
 

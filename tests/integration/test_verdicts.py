@@ -196,6 +196,7 @@ async def test_an_endpoints_500_is_retried_and_checkpoints_are_kept(database: st
         async with running(settings(database, model.url)):
             job = await view.wait(job_id)
     assert (job["status"], job["attempt_count"], len(model.calls)) == ("SUCCEEDED", 3, 3)
+    assert DONE.count(("fetch", 0)) == 1
     assert len(await view.all("SELECT FROM rowcall.job_steps WHERE name = 'fetch' AND lease_epoch = 1")) == 1
 
 
@@ -214,12 +215,25 @@ async def test_giving_up_fails_at_once(database: str, view: Records) -> None:
     assert job["last_error"] == "it cannot be done"
 
 
-@pytest.mark.parametrize("where", ["exception", "give_up", "code", "retry_later", "for_ever", "not_a_number"])
-async def test_the_terminal_write_lands_whatever_an_error_holds(database: str, view: Records, where: str) -> None:
+@pytest.mark.parametrize(
+    ("where", "code"),
+    [
+        ("exception", "agent_exception"),
+        ("give_up", "gave_up"),
+        ("code", "a\ufffdb?ccc"),
+        ("retry_later", "retry_requested"),
+        ("for_ever", "retry_requested"),
+        ("not_a_number", "retry_requested"),
+    ],
+)
+async def test_the_terminal_write_lands_whatever_an_error_holds(
+    database: str, view: Records, where: str, code: str
+) -> None:
     job_id = await view.add("doer", {"do": "nasty", "where": where}, attempts=1)
     async with running(settings(database)):
         job = await view.wait(job_id, "FAILED", "WAITING_RETRY", seconds=2.5)
     assert job["owner"] is None and len(job["last_error"]) < 5000 and "\x00" not in job["last_error"]
+    assert job["error_code"].startswith(code) and len(job["error_code"]) <= 100
     assert where == "not_a_number" or job["lease_epoch"] == 1  # no number asks for no delay
 
 

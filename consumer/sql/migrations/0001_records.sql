@@ -157,7 +157,8 @@ BEGIN
     RAISE EXCEPTION 'a job is born PENDING (or PARKED) and outside the lanes, not %', NEW.status
         USING ERRCODE = 'check_violation', CONSTRAINT = 'legal_birth';
 END $$;
-CREATE TRIGGER legal_birth BEFORE INSERT ON rowcall.agent_jobs FOR EACH ROW
+-- AFTER, not BEFORE: a BEFORE trigger would take COPY's multi-row insert away from intake.
+CREATE TRIGGER legal_birth AFTER INSERT ON rowcall.agent_jobs FOR EACH ROW
     WHEN (NEW.status NOT IN ('PENDING', 'PARKED') OR NEW.lane_seq IS NOT NULL)
     EXECUTE FUNCTION rowcall.refuse_birth();
 
