@@ -5,7 +5,7 @@ values decoded by fastavro, an event ID from the log position, one transaction w
 (`ON CONFLICT DO NOTHING RETURNING`) and a job for each that is new; offsets are committed after it. MODE `batch` takes
 up to MAX_RECORDS messages a transaction with `batch=True`; `copy` does too, but writes its jobs by COPY; `single` takes
 one message a transaction. FastStream is at its fastest: raw bodies (its own decoder would parse each message again), no
-dependency injection, no logs, no delay between polls. Tables are plain: without the lanes, checks and histories of ours.
+dependency injection, no logs, no delay between polls. Tables are plain, without lanes, checks or history.
 """
 
 from __future__ import annotations

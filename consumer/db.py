@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import psycopg
 from psycopg import AsyncConnection, Connection, Copy, sql
 from psycopg.abc import AdaptContext
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import DictRow, dict_row
 from psycopg.types.datetime import DateLoader, TimestampLoader, TimestamptzLoader
 from psycopg.types.json import Jsonb
@@ -63,7 +64,7 @@ _COMMENT: Final = re.compile(r"^\s*--.*\n", re.MULTILINE)
 # Types that the decoder of row changes gives as text; psycopg has classes of its own for them.
 _RANGES: Final = ("int4range", "int8range", "numrange", "tsrange", "tstzrange", "daterange")
 _AS_TEXT: Final = ("inet", "cidr", *_RANGES, *(name.replace("range", "multirange") for name in _RANGES))
-_IDLE_LIMIT: Final = b"SELECT set_config('idle_in_transaction_session_timeout', %s, false)"
+_IDLE_LIMIT: Final = "idle_in_transaction_session_timeout"
 # Half-open connections must be noticed within a lease (30 s): 5 s idle, then 3 probes 3 s apart.
 _KEEPALIVE: Final[dict[str, Any]] = {
     "connect_timeout": 10,
@@ -124,11 +125,18 @@ async def listen(url: str, name: str, statement: bytes, heard: Callable[[], None
 
 
 async def open_pool(
-    url: str, *, name: str, size: int, read_only: bool = False, idle_seconds: float | None = None
+    url: str,
+    *,
+    name: str,
+    size: int,
+    idle_seconds: float,
+    read_only: bool = False,
+    for_agents: bool = False,
 ) -> AsyncPool:
     """A pool of at most `size` sessions, opened and checked; autocommit, or each use one READ ONLY transaction.
 
     A transaction that sends nothing for `idle_seconds` is ended by the server: a frozen process must not hold its rows.
+    With `for_agents` a session forgets whatever its user left in it: settings, locks, temporary tables.
 
     Raises:
         Outage, ConfigurationError: as `connect`.
@@ -138,12 +146,10 @@ async def open_pool(
 
     async def configure(session: Session) -> None:
         _adapt(session)
-        if idle_seconds is not None:
-            await session.execute(_IDLE_LIMIT, (f"{round(idle_seconds * 1000)}ms",))
-        if read_only:
-            await session.commit()
-            await session.set_read_only(True)
+        await session.set_read_only(read_only or None)
 
+    # As a start option, so that forgetting what a session was told leaves it in place.
+    options = f"{conninfo_to_dict(url).get('options') or ''} -c {_IDLE_LIMIT}={round(idle_seconds * 1000)}"
     pool = AsyncPool(
         url,
         min_size=1,
@@ -151,15 +157,24 @@ async def open_pool(
         open=False,
         timeout=30,
         configure=configure,
+        reset=_forget if for_agents else None,
         kwargs={
             "autocommit": not read_only,
             "application_name": f"rowcall {name}",
             "row_factory": dict_row,
+            "options": options.strip(),
             **_KEEPALIVE,
         },
     )
     await pool.open()
     return pool
+
+
+async def _forget(session: Session) -> None:
+    transactional = not session.autocommit
+    await session.set_autocommit(True)
+    await session.execute("DISCARD ALL")
+    await session.set_autocommit(not transactional)
 
 
 @contextmanager

@@ -27,6 +27,9 @@ from consumer.telemetry import CHECKPOINTS
 _NAME_LIMIT: Final = 200
 _RESERVED: Final = "write_result"
 
+# Characters of one step's output; each checkpoint is written to the log and read again by every later attempt.
+STEP_LIMIT: Final = 16 * 1024 * 1024
+
 
 @dataclass(frozen=True, slots=True)
 class Services:

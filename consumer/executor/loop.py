@@ -32,7 +32,10 @@ _log = logging.getLogger(__name__)
 _PAUSE_SECONDS = 300.0
 # While another worker promotes: look again soon, its jobs may be more than it can hold.
 _PROMOTION_WAIT = 0.02
-_POOL_SIZE = 12
+# Sessions: for grouped writes and claims, for outcomes with agents' SQL, for agents' reads.
+_POOL_SIZE = 6
+_WRITERS = 8
+_READERS = 4
 
 
 @dataclass
@@ -234,8 +237,12 @@ async def run_executor(settings: Settings, agents: Sequence[Agent], stop: asynci
     """
     url = settings.database_url.get_secret_value()
     patience = settings.lease_seconds
-    pool = await db.open_pool(url, name="executor", size=_POOL_SIZE, idle_seconds=settings.lease_seconds)
-    readers = await db.open_pool(url, name="agent sql", size=4, read_only=True, idle_seconds=settings.lease_seconds)
+    idle = settings.lease_seconds
+    pool = await db.open_pool(url, name="executor", size=_POOL_SIZE, idle_seconds=idle)
+    writers = await db.open_pool(url, name="executor outcome", size=_WRITERS, idle_seconds=idle, for_agents=True)
+    readers = await db.open_pool(
+        url, name="agent sql", size=_READERS, idle_seconds=idle, read_only=True, for_agents=True
+    )
     model = ModelClient(settings)
     wake = Wake(url)
 
@@ -254,7 +261,7 @@ async def run_executor(settings: Settings, agents: Sequence[Agent], stop: asynci
             reader=PoolReader(readers),
         )
         settler = Settler(
-            pool=pool,
+            pool=writers,
             group=GroupCommit(pool, moves.settle_group, name="outcomes", patience=patience),
             send=Outbox(SchemaRegistry(settings.schema_registry_url), namespace=f"{system}:{settings.epoch}").send,
             policy=RetryPolicy(settings.retry_base_seconds, settings.retry_cap_seconds),
@@ -267,4 +274,5 @@ async def run_executor(settings: Settings, agents: Sequence[Agent], stop: asynci
         await wake.close()
         await model.aclose()
         await readers.close()
+        await writers.close()
         await pool.close()

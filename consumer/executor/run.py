@@ -59,17 +59,24 @@ class Performed:
 
 
 def message_of(job: ClaimedJob) -> Input:
-    """The change or event that woke the run, rebuilt from the stored payload."""
-    return payload.read(
-        job.input_kind,
-        job.payload,
-        event_id=job.event_id or f"job:{job.id}",
-        topic=job.topic,
-        partition=job.partition,
-        offset=job.offset,
-        key=job.key,
-        occurred_at=job.occurred_at,
-    )
+    """The change or event that woke the run, rebuilt from the stored payload.
+
+    Raises:
+        AgentError: the payload is none of ours and no plain JSON either.
+    """
+    try:
+        return payload.read(
+            job.input_kind,
+            job.payload,
+            event_id=job.event_id or f"job:{job.id}",
+            topic=job.topic,
+            partition=job.partition,
+            offset=job.offset,
+            key=job.key,
+            occurred_at=job.occurred_at,
+        )
+    except (ValueError, TypeError, RecursionError) as error:
+        raise AgentError(f"the payload cannot be read: {error}", code="bad_payload") from error
 
 
 async def perform(
@@ -139,6 +146,9 @@ def verdict_of(error: RowcallError, job: ClaimedJob, agent: Agent, policy: Retry
             return Retry(error.code, str(error), policy.delay(job.attempt, at_least=wish))
         case DataRefused():
             return Failed(error.code, str(error))
+        case Outage(dependency="database") if error.code != Outage.code:
+            # The database answered, and refused a statement of the agent's (a trigger that raises, for one).
+            return Retry(error.code, str(error), policy.delay(job.attempt))
         case Outage():
             # Not the run's fault, and no number of attempts outlasts an outage.
             return Retry(error.code, str(error), policy.delay(job.attempt), counts=False)

@@ -27,6 +27,10 @@ WAIT_SECONDS: Final = 2.0
 _POLL_SECONDS: Final = 0.004
 # After a batch has waited in vain, the log is likely of another timeline: the next ones wait this long only.
 _SHORT_WAIT_SECONDS: Final = 0.05
+# A run writes its end before its transaction commits. After a restore the server gives the numbers of lost transactions
+# out again; what was lost was committed before it stopped, hence before any run ended that has such a number now.
+_CLOCK_STEP_MS: Final = 1_000
+_LONGEST_COMMIT_MS: Final = 3_600_000
 _MAX_INT: Final = 2**31 - 1
 _MAX_BIGINT: Final = 2**63 - 1
 
@@ -46,10 +50,17 @@ NO_CAUSE: Final = Cause(None, None, 0, ())
 
 
 class Writer(NamedTuple):
-    """The run that wrote a row."""
+    """The run that wrote a row; `finished_ms` is when, since 1970, by the clock that also stamps commits."""
 
     agent: str
     cause: Cause
+    finished_ms: int | None
+
+    def wrote(self, committed_ms: int) -> bool:
+        """Whether a transaction of the same number, committed then, is this run's and not one of a lost timeline."""
+        if self.finished_ms is None:
+            return True
+        return -_CLOCK_STEP_MS <= committed_ms - self.finished_ms <= _LONGEST_COMMIT_MS
 
 
 class OwnWrites:
@@ -87,7 +98,8 @@ class OwnWrites:
         """The run that wrote this change."""
         if not writers or not isinstance(change, Change) or change.origin.txid is None:
             return None
-        return writers.get(change.origin.txid) if change.origin.connector in self._own else None
+        writer = writers.get(change.origin.txid) if change.origin.connector in self._own else None
+        return writer if writer is not None and writer.wrote(change.origin.committed_ms) else None
 
     def _visible(self, session: db.SyncSession, txids: set[int]) -> dict[int, int]:
         """32-bit transaction ID → run, waiting for those that are not visible yet."""
@@ -137,7 +149,7 @@ def cause_of(message: Change | Event, writer: Writer | None) -> Cause:
 
 def _writer(row: Mapping[str, Any]) -> Writer:
     chain = (*row["chain"], row["job_type"])
-    return Writer(row["job_type"], Cause(row["root"], row["id"], row["depth"] + 1, chain))
+    return Writer(row["job_type"], Cause(row["root"], row["id"], row["depth"] + 1, chain), row["finished_ms"])
 
 
 def _from_header(text: str) -> Cause | None:

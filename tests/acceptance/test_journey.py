@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import time
 import uuid
 from collections import Counter
 from collections.abc import Mapping
@@ -17,11 +16,10 @@ from consumer.agents.order_triage import TRIAGED_TOPIC
 from consumer.kafka import Record
 from tests.fixtures.world import Process, World, eventually
 
-DAY_MS = 86_400_000
-NULLABLE = sorted(
-    "small whole long amount free ratio single flag name code text mark at local day hour tags numbers doc plain raw"
-    " note".split()
-)
+DAY = 86_400
+NULLABLE = """small whole long amount free ratio single flag name code text mark at local day hour tags
+numbers doc plain raw note"""
+SEEN_AS_NONE = sorted(NULLABLE.split())
 
 
 @pytest.fixture(scope="module")
@@ -126,14 +124,12 @@ def test_the_outbox_connector_applied_after_the_row_connector_leaves_rows_flowin
 
 
 def test_null_in_a_column_with_a_default_is_none_at_the_agent_in_every_type(world: World, worker: Process) -> None:
-    columns = [name for name in NULLABLE if name != "note"]
-    world.do(
-        f"INSERT INTO public.things (id, kind, {', '.join(columns)}) VALUES (10, 'null'{', NULL' * len(columns)})"
-    )
+    columns = [name for name in SEEN_AS_NONE if name != "note"]
+    world.do(f"INSERT INTO public.things (id, kind, {', '.join(columns)}) VALUES (10, 'null'{', NULL' * len(columns)})")
     world.add("null", [11])
     world.has("nuller", [10, 11])
     seen = {int(job["key_text"]): json.loads(job["result_text"])["nulls"] for job in world.jobs("nuller")}
-    assert seen == {10: NULLABLE, 11: ["note"]}
+    assert seen == {10: SEEN_AS_NONE, 11: ["note"]}
 
 
 def test_poison_first_middle_last_and_alone_becomes_rows_and_the_good_ones_run(world: World, worker: Process) -> None:
@@ -209,7 +205,7 @@ def test_an_event_of_an_older_day_sent_again_runs_once_and_one_beyond_the_horizo
     world.add("bulk", [40])
     world.has("every", [40])
     (found,) = [record for record, change in world.changes(world.things) if change.row["id"] == 40]
-    old, ancient = of_day(world, found, 3, 41), of_day(world, found, 20, 42)
+    old, ancient = world.altered(found, 41, seconds=3 * DAY), world.altered(found, 42, seconds=20 * DAY)
     for _ in range(2):
         for value in (found.value, old, ancient):
             world.send(world.things, value, found.key, partition=found.partition)
@@ -231,15 +227,3 @@ def test_an_event_of_an_older_day_sent_again_runs_once_and_one_beyond_the_horizo
 def results(world: World) -> Counter[int]:
     """Runs of `every` by the row they saw."""
     return Counter(json.loads(job["result_text"])["id"] for job in world.jobs("every"))
-
-
-def of_day(world: World, record: Record, days: int, row: int) -> bytes:
-    """The same change of another row, as Debezium would have sent it some days ago."""
-    assert record.value is not None
-    schema = world.registry.schema(int.from_bytes(record.value[1:5], "big"))
-    envelope: Any = fastavro.schemaless_reader(io.BytesIO(record.value[5:]), schema, None)
-    envelope["source"]["ts_ms"] = int(time.time()) * 1000 - days * DAY_MS
-    envelope["after"]["id"] = row
-    stream = io.BytesIO()
-    fastavro.schemaless_writer(stream, schema, envelope)
-    return record.value[:5] + stream.getvalue()

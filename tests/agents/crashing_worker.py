@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from unittest.mock import patch
 
 from consumer import db, positions
 from consumer.cli import main
@@ -47,11 +48,11 @@ def advance(session: db.SyncSession, cluster: str, spans: Sequence[Span]) -> set
 
 
 if WHERE == "after_poll":
-    setattr(Consumer, "poll", poll)
+    patch.object(Consumer, "poll", poll).start()
 elif WHERE == "after_admit":
-    setattr(Consumer, "commit", commit)
+    patch.object(Consumer, "commit", commit).start()
 elif WHERE == "in_admission":
-    positions.advance = advance
+    patch.object(positions, "advance", advance).start()
 elif WHERE:
     raise SystemExit(f"JOURNEY_DIE_AT={WHERE}?")
 

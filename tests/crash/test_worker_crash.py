@@ -211,7 +211,7 @@ async def test_forty_events_and_a_kill_in_the_middle_repeat_no_checkpointed_call
     view: Records, model: Endpoint, start: Start
 ) -> None:
     # The nearest rival repeated 20 of 40 answered calls and 12 to 20 effects here (reference: Apache Flink Agents).
-    ids = [await view.add("crasher", {"n": n, "seconds": 0.3}) for n in range(40)]
+    ids = [await view.add("crasher", {"n": n, "seconds": 0.1 + 0.1 * (n % 5)}) for n in range(40)]
     first = start(ROWCALL_RUNS_IN_FLIGHT=8)
     await view.wait_for("SELECT FROM public.effects OFFSET 15", seconds=20)
     first.process.kill()

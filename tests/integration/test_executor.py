@@ -43,7 +43,7 @@ async def view(database: str) -> AsyncIterator[Records]:
 
 @pytest.fixture
 async def pool(database: str) -> AsyncIterator[db.AsyncPool]:
-    opened = await db.open_pool(database, name="test", size=4)
+    opened = await db.open_pool(database, name="test", size=4, idle_seconds=30.0)
     yield opened
     await opened.close()
 

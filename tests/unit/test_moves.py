@@ -107,6 +107,7 @@ def test_whatever_a_verdict_holds_its_move_can_be_stored(delay: float, text: str
         (DataRefused("x"), Failed),
         (ConfigurationError("x"), Retry),
         (Outage("x", dependency="database"), Retry),
+        (Outage("x", dependency="registry", code="timeout"), Retry),
         (TransactionConflict("x"), Retry),
         (ModelInvalid("x", code="model_invalid_json", raw="?", reasons=["r"], parseable=False), Retry),
         (ModelInvalid("x", code="model_schema", raw="{}", reasons=["r"], parseable=True), Review),
@@ -119,6 +120,21 @@ def test_each_class_of_error_is_one_decision(error: RowcallError, expected: type
 def test_a_wish_of_the_endpoint_is_the_least_delay() -> None:
     verdict = verdict_of(ModelRetryable("x", code="model_rate_limited", retry_after_seconds=77.0), job(), agent, POLICY)
     assert isinstance(verdict, Retry) and verdict.delay_seconds == 77.0 and verdict.counts
+
+
+@pytest.mark.parametrize(
+    ("error", "counts"),
+    [
+        (Outage("x", dependency="database"), False),
+        (Outage("x", dependency="registry", code="timeout"), False),
+        # A trigger that raises would otherwise be tried for ever.
+        (Outage("x", dependency="database", code="db_P0001"), True),
+        (ConfigurationError("x"), True),
+    ],
+)
+def test_an_outage_burns_no_attempt_but_a_refused_statement_does(error: RowcallError, counts: bool) -> None:
+    verdict = verdict_of(error, job(), agent, POLICY)
+    assert isinstance(verdict, Retry) and verdict.counts is counts
 
 
 def test_asking_for_later_is_not_counted() -> None:

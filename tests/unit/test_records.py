@@ -21,7 +21,9 @@ from consumer.records.jobs import ERROR_LIMIT, storable
 
 # Any code point, NUL and lone surrogates included.
 TEXT = st.text(st.characters(codec=None, exclude_categories=()))
-ZONES = st.one_of(st.none(), st.timedeltas(dt.timedelta(hours=-23), dt.timedelta(hours=23)).map(dt.timezone))
+# To the second, as Postgres has them; Python cannot read back the offsets of microseconds that it writes.
+OFFSETS = st.integers(-15 * 3600, 15 * 3600).map(lambda seconds: dt.timezone(dt.timedelta(seconds=seconds)))
+ZONES = st.none() | OFFSETS
 SCALARS = st.one_of(
     st.none(),
     st.booleans(),

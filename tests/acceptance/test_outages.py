@@ -1,0 +1,202 @@
+"""Parts of the stack die or are restarted under load: nothing lost, doubled or given up, and no storm of calls.
+
+These tests stop parts of the shared stack; `disturbed` sees that all of it answers again at the end.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+
+from debezium import stack as local_stack
+from debezium.stack import StackInfo
+from tests.fixtures.world import Process, World, eventually
+
+ROWS = 20_000
+INSERT = "INSERT INTO public.things (id, kind) VALUES (%s, 'load') ON CONFLICT DO NOTHING"
+
+
+@pytest.fixture(scope="module")
+def worker(disturbed: StackInfo, world: World) -> Process:
+    """One worker that lives through all of it."""
+    world.add("plain", [-1])
+    started = world.worker()
+    started.says("place")
+    return started
+
+
+class Load:
+    """Commits a row every 100 ms and goes on through every outage of the database."""
+
+    def __init__(self, world: World, first: int) -> None:
+        self._world = world
+        self._first = first
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.ids: list[int] = []
+
+    def __enter__(self) -> Load:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(60)
+
+    def _run(self) -> None:
+        number, session = self._first, self._world.connect()
+        while not self._stop.wait(0.1):
+            try:
+                session.execute(
+                    "INSERT INTO public.things (id, kind) VALUES (%s, 'load') ON CONFLICT DO NOTHING", [number]
+                )
+            except psycopg.OperationalError:
+                session.close()
+                session = self._reconnected()
+                continue  # the same row again: whether it was committed is not known
+            self.ids.append(number)
+            number += 1
+        session.close()
+
+    def _reconnected(self) -> psycopg.Connection[dict[str, object]]:
+        while True:
+            try:
+                return self._world.connect()
+            except psycopg.OperationalError:
+                time.sleep(0.2)
+
+    def more(self, count: int) -> None:
+        """Wait until so many rows more are committed."""
+        wanted = len(self.ids) + count
+        eventually(f"{count} more rows", lambda: len(self.ids) >= wanted)
+
+
+@contextmanager
+def survived(world: World, worker: Process, first: int) -> Iterator[Load]:
+    """Load before, during and after an outage; afterwards one run, one effect and one record for each row."""
+    with Load(world, first) as load:
+        load.more(5)
+        world.has("loader", load.ids[:5])
+        yield load
+        load.more(5)
+    world.has("loader", load.ids)
+    wanted = Counter(load.ids)
+    done = world.rows("SELECT thing FROM public.effects WHERE thing >= %s", first)
+    assert Counter(row["thing"] for row in done) == wanted
+    topic = f"{world.mark}.loaded"
+
+    def sent() -> Counter[bytes]:
+        # The outbox connector may send a record again; its ID tells.
+        once = {dict(record.headers or [])["id"]: record.key for record in world.records(topic)}
+        return Counter(key for key in once.values() if key is not None and int(key) >= first)
+
+    eventually("a record for each", lambda: len(sent()) == len(wanted))
+    assert sent() == Counter({str(number).encode(): 1 for number in load.ids})
+    assert world.dead_letters() == []
+    assert world.rows("SELECT id, status, last_error FROM rowcall.agent_jobs WHERE status <> 'SUCCEEDED'") == []
+    assert worker.popen.poll() is None
+
+
+def calls(world: World, first: int) -> int:
+    """Model calls that were recorded before they were sent, for rows from `first` on."""
+    (row,) = world.rows(
+        "SELECT count(*) AS n FROM rowcall.external_calls c JOIN rowcall.agent_jobs j ON j.id = c.job_id"
+        " WHERE j.job_type = 'loader' AND j.key_text::bigint >= %s",
+        first,
+    )
+    return int(row["n"])
+
+
+def test_connect_killed_while_rows_stream_sends_them_again_and_no_agent_runs_twice(
+    world: World, worker: Process, disturbed: StackInfo
+) -> None:
+    def stream() -> None:
+        with world.connect() as session:
+            for first in range(0, ROWS, 250):
+                session.execute(
+                    "INSERT INTO public.things (id, kind) SELECT n, 'bulk' FROM generate_series(%s::int, %s::int) n",
+                    (first, first + 249),
+                )
+                time.sleep(0.03)
+
+    def arrived() -> int:
+        return len(world.records(world.things))
+
+    streaming = threading.Thread(target=stream)
+    streaming.start()
+    try:
+        eventually("a third has arrived", lambda: arrived() > ROWS / 3)
+        local_stack.kill(disturbed.directory, "connect")
+    finally:
+        streaming.join(60)
+    local_stack.restart(disturbed.directory, "connect")
+    world.wait_slots()
+    world.has("every", range(ROWS))
+    world.has("sampler", range(0, ROWS, 100))
+    changes = [(record, change) for record, change in world.changes(world.things) if change.row["kind"] == "bulk"]
+    ids = Counter(change.id for _, change in changes)
+    places = {(record.topic, record.partition, record.offset) for record, _ in changes}
+    assert len(ids) == ROWS
+    # A dedup by topic, partition and offset takes each record for an event of its own.
+    doubled = len(places) - len(ids)
+    assert doubled == len(changes) - len(ids) > 0
+    assert world.keys("every", None) == list(range(ROWS))
+    effects = world.rows("SELECT thing FROM public.effects")
+    assert sorted(row["thing"] for row in effects) == list(range(0, ROWS, 100))
+    assert world.dead_letters() == []
+
+
+def test_postgres_restarted_under_load(world: World, worker: Process, disturbed: StackInfo) -> None:
+    with survived(world, worker, 100_000):
+        local_stack.restart(disturbed.directory, "postgres")
+    assert calls(world, 100_000) <= 2 * len(world.keys("loader"))
+
+
+def test_broker_restarted_under_load(world: World, worker: Process, disturbed: StackInfo) -> None:
+    with survived(world, worker, 200_000):
+        local_stack.restart(disturbed.directory, "kafka")
+
+
+def test_registry_down_while_a_worker_starts_that_knows_no_schema(
+    world: World, worker: Process, disturbed: StackInfo
+) -> None:
+    with survived(world, worker, 300_000) as load:
+        local_stack.kill(disturbed.directory, "registry")
+        fresh = world.worker()
+        fresh.says("place")
+        load.more(100)
+        assert fresh.popen.poll() is None
+        local_stack.restart(disturbed.directory, "registry")
+        # The old worker leaves, so the new one has all partitions and must have the schema.
+        load.more(20)
+    assert fresh.records("outage")
+    assert fresh.stop() == 0
+
+
+def test_connect_down_for_a_while(world: World, worker: Process, disturbed: StackInfo) -> None:
+    with survived(world, worker, 400_000) as load:
+        local_stack.kill(disturbed.directory, "connect")
+        load.more(100)
+        local_stack.restart(disturbed.directory, "connect")
+        world.wait_slots()
+
+
+def test_model_endpoint_down_for_a_while_is_waited_for_without_a_storm(
+    world: World, worker: Process, disturbed: StackInfo
+) -> None:
+    with survived(world, worker, 500_000) as load:
+        assert world.model is not None
+        world.model.kill()
+        load.more(120)
+        before = calls(world, 500_000)
+        world.start_model()
+    # While it was down the circuit was open nearly all the time: a handful of probes, not a call a run and try.
+    runs = len([key for key in world.keys("loader") if key >= 500_000])
+    assert before - 5 <= runs
+    assert calls(world, 500_000) <= 2 * runs
