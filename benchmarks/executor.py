@@ -47,7 +47,8 @@ def measure(services: Services) -> Measured:
     tried_theirs = {way: theirs(services, way, workflows // 4, log) for way in THEIRS}
     best_ours = max(tried_ours, key=tried_ours.__getitem__)
     best_theirs = max(tried_theirs, key=tried_theirs.__getitem__)
-    mine, peer = [], []
+    mine: list[float] = []
+    peer: list[float] = []
     while len(mine) < rounds and (len(mine) < ENOUGH_ROUNDS or time.monotonic() - began < BUDGET_SECONDS):
         mine.append(ours(services, best_ours, runs, log))
         peer.append(theirs(services, best_theirs, workflows, log))

@@ -48,7 +48,8 @@ def measure(services: Services) -> Measured:
     best = max(tried, key=tried.__getitem__)
     single = _theirs(services, info, events // 40, "single", 1, log)
     copied = _theirs(services, info, events, "copy", best, log)
-    mine, peer = [], []
+    mine: list[float] = []
+    peer: list[float] = []
     while len(mine) < rounds and (len(mine) < ENOUGH_ROUNDS or time.monotonic() - began < BUDGET_SECONDS):
         mine.append(_ours(services, info, events, log))
         peer.append(_theirs(services, info, events, "batch", best, log))

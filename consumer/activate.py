@@ -20,6 +20,9 @@ from consumer.positions import PartitionId
 _log = logging.getLogger(__name__)
 _SQL: Final = db.queries("activate")
 
+# The stamp of an empty roster, as admission computes it.
+_NO_AGENTS: Final = "0:0"
+
 
 class Cluster(Protocol):
     """What activation asks of the brokers; `consumer.kafka.Brokers` answers it."""
@@ -133,12 +136,11 @@ def _put_starts(
 
 def roster(session: db.SyncSession) -> Roster:
     """The agents in the database, with the stamp that admission compares."""
-    with db.transaction(session):
-        stamp = session.execute(_SQL["stamp"]).fetchone()
+    with db.translated():
         rows = session.execute(_SQL["roster"]).fetchall()
     return Roster(
         tuple(RosterRow(row["name"], row["version"], tuple(row["topics"]), row["state"]) for row in rows),
-        "" if stamp is None else stamp["stamp"],
+        rows[0]["stamp"] if rows else _NO_AGENTS,
     )
 
 

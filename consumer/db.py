@@ -308,6 +308,8 @@ def _translation(error: psycopg.Error, url: str | None) -> RowcallError:
         return DataRefused(text, code=f"db_{state or 'value'}")
     if not state and isinstance(error, psycopg.ProgrammingError | psycopg.NotSupportedError):
         return AgentError(f"SQL used wrongly: {text}")
+    if state == "57014":
+        return Outage(f"the database ended a statement: {text}", dependency="database", code="db_57014")
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) or state[:2] in ("08", "53", "57", "58"):
         return Outage(f"the database does not answer{_where(url)}: {text}", dependency="database")
     if state.startswith("42"):

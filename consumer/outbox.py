@@ -97,6 +97,15 @@ class Outbox:
         self._namespace = namespace
         self._schemas: dict[str, AvroSchema | None] = {}
 
+    async def prepare(self) -> None:
+        """Register every schema that ships, so that no outcome has to wait for the registry.
+
+        Raises:
+            ConfigurationError, Outage: as `send`.
+        """
+        for topic in schemas.topics():
+            await self._schema(topic)
+
     async def send(self, session: db.Session, job: ClaimedJob, emissions: Sequence[Emission]) -> None:
         """Write the rows on a session that is inside the outcome transaction of `job`.
 

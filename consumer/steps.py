@@ -10,7 +10,10 @@ import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import orjson
+
 from consumer import db
+from consumer.records.jobs import ClaimedJob
 
 _SQL = db.queries("steps")
 
@@ -73,14 +76,10 @@ class CallDone:
     validation_error: str | None
 
 
-async def load(session: db.Session, job_ids: Sequence[int]) -> dict[int, list[StoredStep]]:
-    """The checkpoints in force of these runs, by run."""
-    found: dict[int, list[StoredStep]] = {job_id: [] for job_id in job_ids}
-    with db.translated():
-        cursor = await session.execute(_SQL["steps"], (list(job_ids),))
-        for row in await cursor.fetchall():
-            found[row["job_id"]].append(StoredStep(row["name"], row["kind"], row["number"], row["output"]))
-    return found
+def stored(job: ClaimedJob) -> list[StoredStep]:
+    """The checkpoints in force that came with the claim, in their order."""
+    found = [] if job.stored_steps is None else orjson.loads(job.stored_steps)
+    return sorted((StoredStep(**step) for step in found), key=lambda step: step.number)
 
 
 async def checkpoint(session: db.Session, steps: Sequence[Checkpoint], lease_seconds: float) -> list[bool]:

@@ -6,7 +6,9 @@ is committed without a person's approval.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -31,6 +33,8 @@ def judge(agent: Agent, message: Input, answer: Any) -> Succeeded | Review:
         checked = _checked(agent.answer, answer)
     except ValidationError as error:
         return Review("answer_schema", reasons(error), raw=_text(answer), proposed=None)
+    if unbounded := not_finite(checked.model_dump()):
+        return Review("answer_schema", unbounded, raw=_text(answer), proposed=None)
     proposed = checked.model_dump_json()
     broken = agent.broken_rules(message, checked)
     if broken:
@@ -62,6 +66,17 @@ def held(agent: Agent, error: ModelInvalid) -> Review:
 def reasons(error: ValidationError) -> tuple[str, ...]:
     """One sentence for each thing wrong with an answer."""
     return tuple(f"{'.'.join(map(str, item['loc'])) or 'answer'}: {item['msg']}" for item in error.errors())
+
+
+def not_finite(value: Any, place: str = "answer") -> tuple[str, ...]:
+    """One sentence for each NaN or infinity in dumped values: JSON has neither, and would turn them into null."""
+    if isinstance(value, float | Decimal):
+        return () if math.isfinite(value) else (f"{place}: must be a finite number",)
+    if isinstance(value, Mapping):
+        return tuple(text for name, item in value.items() for text in not_finite(item, str(name)))
+    if isinstance(value, list | tuple | set | frozenset):
+        return tuple(text for item in value for text in not_finite(item, place))
+    return ()
 
 
 def _checked(model: type[BaseModel], answer: BaseModel | Mapping[str, Any]) -> BaseModel:

@@ -114,7 +114,8 @@ class Transaction(Protocol):
         """Update the row of `change` under a row lock.
 
         Raises:
-            StaleRow: when a column of the change's row has a different value now, or the row is gone.
+            StaleRow: when a column that the agent has read off the change has a different value now, or the row is
+                gone. An agent that handed the whole row on has read all of it.
         """
 
     def emit(self, topic: str, *, key: object, record: BaseModel | Mapping[str, Any], event_type: str = "") -> None:
@@ -139,7 +140,6 @@ class Agent:
         answer: pydantic model of the answer.
         max_attempts: attempts before the run is FAILED.
         on_stale: what to do when the row changed under the run: rerun, review or write anyway.
-        on_failure: `continue` frees the key's lane when a run fails, `park` keeps later events of the key waiting.
         on_snapshot: whether snapshot rows (`op=r`) wake the agent.
         on_own_write: whether a row change this agent made itself wakes it.
     """
@@ -150,7 +150,6 @@ class Agent:
     topics: Sequence[str] = ()
     max_attempts: int = 5
     on_stale: Literal["rerun", "review", "write"] = "rerun"
-    on_failure: Literal["continue", "park"] = "continue"
     on_snapshot: Literal["skip", "state"] = "skip"
     on_own_write: Literal["skip", "run"] = "skip"
     description: str = ""

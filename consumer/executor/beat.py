@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from consumer import claim, db
 from consumer.errors import RowcallError
+from consumer.telemetry import HEALTH
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ class Beat:
         self._held: dict[int, tuple[int, float]] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lease beat", daemon=True)
-        self.last_success = time.monotonic()
+        self._pulse = HEALTH.loop("lease beat", limit_seconds=max(30.0, 3 * seconds))
 
     def start(self) -> None:
         """Start renewing."""
@@ -45,6 +46,7 @@ class Beat:
         """Stop renewing and wait for the thread."""
         self._stop.set()
         self._thread.join(timeout=self._lease_seconds)
+        self._pulse.end()
 
     def hold(self, job_id: int, epoch: int) -> None:
         """Renew this run's lease from now on."""
@@ -62,8 +64,8 @@ class Beat:
         while not self._stop.wait(self._seconds):
             with self._lock:
                 held = [(job_id, epoch) for job_id, (epoch, _) in self._held.items()]
+            self._pulse.beat()
             if not held:
-                self.last_success = time.monotonic()
                 continue
             started = time.monotonic()
             try:
@@ -77,7 +79,6 @@ class Beat:
                     session = None
                 self._give_up_old(started)
                 continue
-            self.last_success = started
             self._renewed(held, gone, started)
         if session is not None:
             session.close()

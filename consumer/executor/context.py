@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from consumer.llm import CallFinished, CallStarted, ModelClient, ModelRequest
 from consumer.outcome.transaction import faults, refuse_control
 from consumer.records import decode, encode
 from consumer.records.jobs import ClaimedJob, storable
-from consumer.steps import CallDone, CallSent, Checkpoint, StoredStep
+from consumer.steps import CallDone, CallSent, Checkpoint, StoredStep, stored
 from consumer.telemetry import CHECKPOINTS
 
 # rowcall.job_steps has the same bound; the reserved name is the outcome's own checkpoint.
@@ -59,14 +59,12 @@ class PoolReader:
 class RunContext:
     """One attempt of one run."""
 
-    def __init__(
-        self, job: ClaimedJob, agent: Agent, message: Input, services: Services, stored: Sequence[StoredStep]
-    ) -> None:
+    def __init__(self, job: ClaimedJob, agent: Agent, message: Input, services: Services) -> None:
         self._job = job
         self._agent = agent
         self._message = message
         self._services = services
-        self._stored = {step.name: step for step in stored}
+        self._stored = {step.name: step for step in stored(job)}
         self._used: set[str] = set()
         self._number = 0
         self._calls: dict[str, int] = {}

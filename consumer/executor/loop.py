@@ -126,7 +126,6 @@ class Executor:
                         await claim.unpause_agents(session, list(self._agents))
                     placed = await claim.promote(session)
                     jobs = await claim.claim(session, self._lease, list(self._agents), room)
-                    stored = await self._stored(session, jobs)
         except TransactionConflict:
             return 0.0
         except Outage as error:
@@ -138,7 +137,7 @@ class Executor:
         PROMOTED.add(max(0, placed))
         for job in jobs:
             CLAIMED.add(agent=job.agent)
-            self._start(job, stored.get(job.id, []))
+            self._start(job)
         if placed < 0:
             return _PROMOTION_WAIT
         # A full claim or a full promotion: there is more.
@@ -146,21 +145,17 @@ class Executor:
             return self._settings.poll_seconds
         return 0.0 if jobs or placed else self._settings.poll_seconds
 
-    async def _stored(self, session: db.Session, jobs: Sequence[ClaimedJob]) -> dict[int, list[steps.StoredStep]]:
-        resumed = [job.id for job in jobs if job.steps_done]
-        return await steps.load(session, resumed) if resumed else {}
-
-    def _start(self, job: ClaimedJob, stored: Sequence[steps.StoredStep]) -> None:
+    def _start(self, job: ClaimedJob) -> None:
         self._beat.hold(job.id, job.epoch)
-        task = asyncio.create_task(self._work(job, stored), name=f"run {job.id}")
+        task = asyncio.create_task(self._work(job), name=f"run {job.id}")
         self._active[job.id, job.epoch] = _Active(job, task)
 
-    async def _work(self, job: ClaimedJob, stored: Sequence[steps.StoredStep]) -> None:
+    async def _work(self, job: ClaimedJob) -> None:
         active = self._active[job.id, job.epoch]
         began = time.monotonic()
         verdict: Verdict
         try:
-            verdict = await self._performed_and_settled(active, stored)
+            verdict = await self._performed_and_settled(active)
         except LeaseLost as error:
             verdict = Lost(str(error))
         except Exception as error:  # noqa: BLE001 - a task that dies in silence would hide the run's end
@@ -178,13 +173,11 @@ class Executor:
         if isinstance(verdict, Retry):
             self._loop.call_later(verdict.delay_seconds, self._wake.set)
 
-    async def _performed_and_settled(self, active: _Active, stored: Sequence[steps.StoredStep]) -> Verdict:
+    async def _performed_and_settled(self, active: _Active) -> Verdict:
         job, agent = active.job, self._agents[active.job.agent]
         started_at = dt.datetime.now(dt.UTC)
         try:
-            performed = await perform(
-                job, agent, self._services, stored, self._policy, self._settings.run_deadline_seconds
-            )
+            performed = await perform(job, agent, self._services, self._policy, self._settings.run_deadline_seconds)
             active.settling = True
             if performed.pause_agent is not None:
                 await self._pause(job.agent, performed.pause_agent)
@@ -260,10 +253,12 @@ async def run_executor(settings: Settings, agents: Sequence[Agent], stop: asynci
             model=model,
             reader=PoolReader(readers),
         )
+        outbox = Outbox(SchemaRegistry(settings.schema_registry_url), namespace=f"{system}:{settings.epoch}")
+        await _prepare(outbox)
         settler = Settler(
             pool=writers,
             group=GroupCommit(pool, moves.settle_group, name="outcomes", patience=patience),
-            send=Outbox(SchemaRegistry(settings.schema_registry_url), namespace=f"{system}:{settings.epoch}").send,
+            send=outbox.send,
             policy=RetryPolicy(settings.retry_base_seconds, settings.retry_cap_seconds),
             system=system,
             patience=patience,
@@ -276,3 +271,15 @@ async def run_executor(settings: Settings, agents: Sequence[Agent], stop: asynci
         await readers.close()
         await writers.close()
         await pool.close()
+
+
+async def _prepare(outbox: Outbox) -> None:
+    """Register the schemas of result topics before any outcome needs them; a registry that is away is asked again then.
+
+    Raises:
+        ConfigurationError: the registry refuses a schema.
+    """
+    try:
+        await outbox.prepare()
+    except Outage as error:
+        _log.warning("schemas are not registered yet: %s", error, extra={"action": "registry_outage"})

@@ -6,8 +6,7 @@ import asyncio
 import logging
 import random
 import traceback
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from consumer import validate
 from consumer.agents.door import Agent, Input
@@ -28,9 +27,8 @@ from consumer.errors import (
     RowcallError,
 )
 from consumer.executor.context import RunContext, Services
-from consumer.records import payload
+from consumer.records import Change, ReadRow, payload
 from consumer.records.jobs import ClaimedJob, Failed, Lost, Released, Retry, Review, Succeeded, Verdict
-from consumer.steps import StoredStep
 
 _log = logging.getLogger(__name__)
 
@@ -83,7 +81,6 @@ async def perform(
     job: ClaimedJob,
     agent: Agent,
     services: Services,
-    stored: Sequence[StoredStep],
     policy: RetryPolicy,
     deadline_seconds: float,
 ) -> Performed:
@@ -95,7 +92,9 @@ async def perform(
     deadline = asyncio.timeout(deadline_seconds)
     try:
         message = message_of(job)
-        context = RunContext(job, agent, message, services, stored)
+        if job.approved_answer is None:
+            message = watched(agent, message)
+        context = RunContext(job, agent, message, services)
         async with deadline:
             verdict = await _judged(job, agent, context, message)
     except ModelUnavailable as error:
@@ -116,6 +115,15 @@ async def perform(
         else:
             verdict = raised(error, job, policy)
     return Performed(verdict, message, context.steps_taken if context else 0, pause)
+
+
+def watched(agent: Agent, message: Input) -> Input:
+    """The same message; a change remembers which columns of its row the agent reads, its trigger included."""
+    if not isinstance(message, Change) or message.after is None:
+        return message
+    change = replace(message, after=ReadRow(message.after))
+    agent.wants(change)
+    return change
 
 
 async def _judged(job: ClaimedJob, agent: Agent, context: RunContext, message: Input) -> Succeeded | Review:

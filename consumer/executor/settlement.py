@@ -94,7 +94,8 @@ class Settler:
                 row = await db.read_row(session, message.origin.schema, message.origin.table, message.key)
         if row is None:
             return Rerun(error.code, str(error), payload=None)
-        now = replace(message, before=message.after, after=row)
+        # `before` stays: what woke the agent is the way from there to the row as it stands.
+        now = replace(message, after=row)
         return Rerun(error.code, str(error), payload.write(now) if agent.wants(now) else None)
 
     async def _rerun(self, job: ClaimedJob, agent: Agent, verdict: Rerun) -> Verdict:

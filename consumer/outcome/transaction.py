@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from consumer import db
 from consumer.errors import AgentError, ConfigurationError, Outage, StaleRow
-from consumer.records import UNCHANGED, Change
+from consumer.records import UNCHANGED, Change, ReadRow
 
 # What would end, split or hide the outcome transaction; the first word after comments and white space.
 _CONTROL: Final = frozenset(
@@ -136,12 +136,17 @@ def _after_comment(statement: str, position: int) -> int:
 
 
 def changed_columns(change: Change, current: Mapping[str, Any], written: set[str]) -> list[str]:
-    """Columns of the change whose value in the database is another one now; those about to be written do not count."""
-    read = change.row
+    """Columns whose value in the database is another one now than the agent saw.
+
+    Those the agent has read; where that is not known (a person approved an answer of an earlier attempt), all but those
+    about to be written, which an earlier run of the same agent may have filled.
+    """
+    row = change.row
+    read = set(row.read) if isinstance(row, ReadRow) else set(row) - written
     return [
         name
-        for name, value in read.items()
-        if name not in written and value is not UNCHANGED and name in current and not _same(value, current[name])
+        for name, value in dict(row).items()
+        if name in read and value is not UNCHANGED and name in current and not _same(value, current[name])
     ]
 
 

@@ -3,7 +3,18 @@
 `change` holds row changes and events, `jobs` what the executor claims and settles, `codec` the tagged JSON form.
 """
 
-from consumer.records.change import UNCHANGED, Change, Coordinates, Event, Infinity, Operation, Origin, Unchanged, Value
+from consumer.records.change import (
+    UNCHANGED,
+    Change,
+    Coordinates,
+    Event,
+    Infinity,
+    Operation,
+    Origin,
+    ReadRow,
+    Unchanged,
+    Value,
+)
 from consumer.records.codec import decode, encode
 
 __all__ = [
@@ -14,6 +25,7 @@ __all__ = [
     "Infinity",
     "Operation",
     "Origin",
+    "ReadRow",
     "Unchanged",
     "Value",
     "decode",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import enum
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Final
@@ -40,6 +40,31 @@ Value = (
     | Unchanged | Infinity | list[Any] | dict[str, Any]
 )  # fmt: skip
 Row = Mapping[str, Any]
+
+
+class ReadRow(Mapping[str, Any]):
+    """A row that remembers which of its columns were looked at, so that a write can tell whether they still hold."""
+
+    __slots__ = ("_row", "read")
+
+    def __init__(self, row: Row) -> None:
+        self._row = row
+        self.read: set[str] = set()
+
+    def __getitem__(self, column: str) -> Any:
+        self.read.add(column)
+        return self._row[column]
+
+    def __iter__(self) -> Iterator[str]:
+        """Whoever goes through the columns is taken to read them all."""
+        self.read.update(self._row)
+        return iter(self._row)
+
+    def __len__(self) -> int:
+        return len(self._row)
+
+    def __repr__(self) -> str:
+        return repr(self._row)
 
 
 class Operation(enum.StrEnum):

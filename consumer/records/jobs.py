@@ -19,7 +19,7 @@ ERROR_LIMIT = 4000
 
 @dataclass(frozen=True, slots=True)
 class ClaimedJob:
-    """One run under a lease. `payload` and `approved_answer` are stored JSON text."""
+    """One run under a lease. `payload`, `approved_answer` and `stored_steps` are stored JSON text."""
 
     id: int
     agent: str
@@ -44,6 +44,7 @@ class ClaimedJob:
     approved_answer: str | None
     approved_by: str | None
     created_at: dt.datetime
+    stored_steps: str | None
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> ClaimedJob:
@@ -72,6 +73,7 @@ class ClaimedJob:
             approved_answer=row["approved_answer"],
             approved_by=row["approved_by"],
             created_at=row["created_at"],
+            stored_steps=row["steps"],
         )
 
     @property

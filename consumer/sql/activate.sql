@@ -2,10 +2,6 @@
 -- Waits until no admission is under way, and lets none begin: what is admitted after this knows the new agent.
 SELECT pg_advisory_xact_lock(hashtext('rowcall.roster'));
 
--- name: stamp
--- Changes with each change of an agent's row; admission compares it (dedup.sql, share_with_activation).
-SELECT coalesce(sum(generation), 0) || ':' || count(*) AS stamp FROM rowcall.agents;
-
 -- name: put_agent
 -- Writes an agent's row, or raises its version; never lowers it. The state is the operator's and is kept. Returns the
 -- row as it was before, where there was one.
@@ -30,8 +26,10 @@ SELECT %(agent)s, %(cluster)s, %(topic_id)s, %(partition)s, %(topic)s,
 ON CONFLICT (agent, cluster_id, topic_id, partition) DO NOTHING;
 
 -- name: roster
--- Every agent there is.
-SELECT name, version, topics, state, generation FROM rowcall.agents ORDER BY name;
+-- Every agent there is, each with the stamp of them all: it changes with each change of an agent's row, and admission
+-- compares it (dedup.sql, share_with_activation).
+SELECT name, version, topics, state, sum(generation) OVER () || ':' || count(*) OVER () AS stamp
+FROM rowcall.agents ORDER BY name;
 
 -- name: starts
 -- Where agents start in the partitions of these topics.

@@ -7,11 +7,16 @@ SELECT rowcall.promote(%s) AS placed;
 SELECT rowcall.reclaim(%s) AS reclaimed;
 
 -- name: claim
--- Takes the heads of ready lanes; see 0002_moves.sql.
+-- Takes the heads of ready lanes; see 0002_moves.sql. Brings the checkpoints of a resumed run with it: a second
+-- statement could fail and leave the claim to its lease.
 SELECT id, job_type, lease_epoch, attempt_count, max_attempts, input_kind, payload::text AS payload, steps_done,
     agent_version, event_id, delivery, occurred_at, key_text, source_topic, source_partition, source_offset,
-    root_event, depth, chain, tenant, traceparent, approved_answer::text AS approved_answer, approved_by, created_at
-FROM rowcall.claim(%(agents)s, %(limit)s, %(owner)s, %(lease)s, %(deadline)s) ORDER BY id;
+    root_event, depth, chain, tenant, traceparent, approved_answer::text AS approved_answer, approved_by, created_at,
+    CASE WHEN steps_done > 0 THEN (
+        SELECT json_agg(json_build_object(
+            'name', s.name, 'kind', s.kind, 'number', s.number, 'output', s.output::text))::text
+        FROM rowcall.job_steps s WHERE s.job_id = c.id AND s.superseded = 0) END AS steps
+FROM rowcall.claim(%(agents)s, %(limit)s, %(owner)s, %(lease)s, %(deadline)s) AS c ORDER BY id;
 
 -- name: beat
 -- Renews leases. Skips rows that a checkpoint or outcome holds: those renew by themselves. Never past the deadline.

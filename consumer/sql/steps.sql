@@ -1,8 +1,3 @@
--- name: steps
--- The checkpoints in force of these runs.
-SELECT job_id, name, kind, number, output::text AS output FROM rowcall.job_steps
-WHERE job_id = ANY (%s) AND superseded = 0 ORDER BY job_id, number;
-
 -- name: checkpoint
 -- Keeps finished steps and renews the leases, for the runs that are still their owner's; returns those runs.
 -- Everything is written from what the locked rows return, in id order: a stale owner's step has no row to hang on. One

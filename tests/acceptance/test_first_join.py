@@ -1,4 +1,4 @@
-"""The first consumer group of a fresh broker, whose topics come into being while it joins: every row wakes its agent."""
+"""The first group of a fresh broker, whose topics come into being while it joins: every row wakes its agent."""
 
 from __future__ import annotations
 

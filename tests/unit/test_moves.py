@@ -62,6 +62,7 @@ def job(attempt: int = 1, limit: int = 5) -> ClaimedJob:
         id=7, agent="a", epoch=3, attempt=attempt, max_attempts=limit, input_kind="payload", payload="{}", steps_done=0,
         event_id=None, delivery=1, occurred_at=None, key=None, topic=None, partition=None, offset=None, root_event=None,
         depth=0, chain=(), tenant="default", traceparent=None, approved_answer=None, approved_by=None, created_at=NOW,
+        stored_steps=None,
     )  # fmt: skip
 
 

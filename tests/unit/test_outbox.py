@@ -36,7 +36,7 @@ JOB = ClaimedJob(
     id=11, agent="order-triage", epoch=1, attempt=1, max_attempts=5, input_kind="change", payload="{}", steps_done=0,
     event_id="rc1:aa", delivery=1, occurred_at=None, key="42", topic="cdc.public.orders", partition=0, offset=5,
     root_event="rc1:root", depth=2, chain=("first",), tenant="default", traceparent=None, approved_answer=None,
-    approved_by=None, created_at=dt.datetime(2026, 11, 30, tzinfo=dt.UTC),
+    approved_by=None, created_at=dt.datetime(2026, 11, 30, tzinfo=dt.UTC), stored_steps=None,
 )  # fmt: skip
 
 
