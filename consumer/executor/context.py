@@ -137,11 +137,29 @@ class RunContext:
         async def sent(call: CallStarted) -> int:
             return await self._sent(name, call)
 
-        given = await self._services.model.ask(request, on_send=sent, on_done=self._done)
-        await self._keep(Checkpoint(
+        answered: list[CallDone] = []
+
+        async def done(call_id: int, call: CallFinished) -> None:
+            call_ended(self._agent.name, call)
+            if call.validated:
+                answered.append(call_done(call_id, call))
+            else:
+                await self._services.calls_done.submit(call_done(call_id, call))
+
+        given = await self._services.model.ask(request, on_send=sent, on_done=done)
+        checkpoint = Checkpoint(
             self._job.id, self._job.epoch, name, StepKind.CALL_MODEL.value, number, given.text,
             self._agent.version, started_at,
-        ))  # fmt: skip
+        )  # fmt: skip
+        # The answer's record and its checkpoint wait for the same disk. The record lands also where the lease is lost.
+        written = await asyncio.gather(
+            self._keep(checkpoint),
+            *(self._services.calls_done.submit(call) for call in answered),
+            return_exceptions=True,
+        )
+        for failure in written:
+            if failure is not None:
+                raise failure
         return given.value
 
     def _begin(self, name: str) -> tuple[StoredStep | None, int]:
@@ -173,20 +191,22 @@ class RunContext:
             raise LeaseLost(f"run {self._job.id}: the lease was lost before a call of step {step!r}")
         return call_id
 
-    async def _done(self, call_id: int, call: CallFinished) -> None:
-        call_ended(self._agent.name, call)
-        await self._services.calls_done.submit(CallDone(
-            call_id=call_id,
-            duration_ms=call.duration_ms,
-            status_code=call.status,
-            error_code=call.code,
-            error=None if call.code is None else storable("; ".join(call.reasons)),
-            prompt_tokens=call.prompt_tokens,
-            completion_tokens=call.completion_tokens,
-            model=call.model,
-            finish_reason=call.finish_reason,
-            response_sha256=call.response_sha256,
-            response=call.response_text,
-            validated=call.validated,
-            validation_error=None if call.validated is not False else storable("; ".join(call.reasons)),
-        ))  # fmt: skip
+
+def call_done(call_id: int, call: CallFinished) -> CallDone:
+    """What is stored of a finished call."""
+    reasons = storable("; ".join(call.reasons))
+    return CallDone(
+        call_id=call_id,
+        duration_ms=call.duration_ms,
+        status_code=call.status,
+        error_code=call.code,
+        error=None if call.code is None else reasons,
+        prompt_tokens=call.prompt_tokens,
+        completion_tokens=call.completion_tokens,
+        model=call.model,
+        finish_reason=call.finish_reason,
+        response_sha256=call.response_sha256,
+        response=call.response_text,
+        validated=call.validated,
+        validation_error=reasons if call.validated is False else None,
+    )

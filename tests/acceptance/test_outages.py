@@ -172,10 +172,10 @@ def test_registry_down_while_a_worker_starts_that_knows_no_schema(
         fresh.says("place")
         load.more(100)
         assert fresh.popen.poll() is None
+        # The worker that knows the schemas goes on; the new one waits with its share of the partitions.
+        assert fresh.records("outage")
         local_stack.restart(disturbed.directory, "registry")
-        # The old worker leaves, so the new one has all partitions and must have the schema.
         load.more(20)
-    assert fresh.records("outage")
     assert fresh.stop() == 0
 
 
@@ -198,5 +198,7 @@ def test_model_endpoint_down_for_a_while_is_waited_for_without_a_storm(
         world.start_model()
     # While it was down the circuit was open nearly all the time: a handful of probes, not a call a run and try.
     runs = len([key for key in world.keys("loader") if key >= 500_000])
-    assert before - 5 <= runs
-    assert calls(world, 500_000) <= 2 * runs
+    after = calls(world, 500_000)
+    print(f"model calls: {before} while it was down, {after} for {runs} runs")
+    assert before <= runs
+    assert after <= 2 * runs
