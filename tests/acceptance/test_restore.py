@@ -15,7 +15,7 @@ from debezium import accounts
 from debezium import stack as local_stack
 from debezium.paths import StackPaths
 from debezium.stack import StackInfo
-from tests.fixtures.world import World, eventually
+from tests.fixtures.world import World
 
 
 def copied(source: Path, target: Path) -> None:
@@ -77,17 +77,3 @@ def test_a_database_restored_to_an_earlier_moment_reads_again_what_it_forgot_and
     parents = {job["parent_job"] for job in world.jobs("every") if int(job["key_text"]) in forgotten}
     assert parents == {None}
     assert world.dead_letters() == []
-
-
-def test_a_lost_change_whose_transaction_number_a_run_has_taken_since_still_wakes_the_agent(world: World) -> None:
-    """A restored server gives the numbers of lost transactions out again; one may go to a run of the same agent."""
-    world.add("write", [300])
-    world.has("writer", [300])
-    (run,) = [job for job in world.jobs("writer") if job["key_text"] == "300"]
-    inserted = [
-        record for record, change in world.changes(world.things) if change.row["id"] == 300 and not change.before
-    ]
-    lost = world.altered(inserted[0], 301, seconds=600, txid=run["result_txid"] % 2**32)
-    world.send(world.things, lost, inserted[0].key, partition=inserted[0].partition)
-    world.flush()
-    eventually("the lost change has its run", lambda: len(world.jobs("writer")) == 2)
