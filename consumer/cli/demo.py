@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from consumer.demo.play import play
-from debezium.paths import cache_directory
+from debezium.paths import stack_directory
 
 
 @click.command()
@@ -16,7 +16,7 @@ from debezium.paths import cache_directory
 @click.option(
     "--directory",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Where the demo's stack lives; thrown away at the next demo.  [default: below the cache]",
+    help="Where the demo's stack lives; thrown away at the next demo.  [default: build/stack-demo]",
 )
 def demo(orders: int, directory: Path | None) -> None:
     """Play the main job end to end on a fresh local stack, while you watch.
@@ -27,4 +27,4 @@ def demo(orders: int, directory: Path | None) -> None:
 
     Example: rowcall demo --orders 20
     """
-    sys.exit(play(directory or cache_directory() / "demo", orders=orders))
+    sys.exit(play(directory or Path(f"{stack_directory()}-demo"), orders=orders))

@@ -34,15 +34,15 @@ def world(bare_world: World) -> World:
     bare_world.command("agents", "activate")
     bare_world.apply("rows")
     bare_world.add("plain", [900])
-    eventually("the first row", lambda: bare_world.records(bare_world.things))
+    eventually("the first row", lambda: bare_world.arrived(bare_world.things))
     bare_world.apply("outbox")
     return bare_world
 
 
 @pytest.fixture(scope="module")
 def worker(world: World) -> Process:
-    """One worker for all tests here; one of its agents' triggers is broken."""
-    return world.worker(JOURNEY_SULK="1")
+    """One worker for all tests here."""
+    return world.worker()
 
 
 def triaged(world: World) -> list[tuple[Record, Any]]:
@@ -188,11 +188,13 @@ def record_schema(name: str) -> Mapping[str, Any]:
 
 def test_a_trigger_that_raised_is_redriven_once_it_is_mended(world: World, worker: Process) -> None:
     before = len(world.dead_letters())
+    (world.folder / "sulk").touch()
     world.add("sulk", [30])
     eventually("the dead letter", lambda: len(world.dead_letters()) == before + 1)
     letter = world.dead_letters()[-1]
     assert (letter["agent"], letter["error_code"]) == ("sulky", "when_failed")
     assert "no such mood" in letter["error"]
+    (world.folder / "sulk").unlink()
     world.command("dead-letters", "redrive", str(letter["id"]))
     world.has("sulky", [30])
     (closed,) = world.rows("SELECT state, closed_by FROM rowcall.dead_letters WHERE id = %s", letter["id"])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict
@@ -140,8 +141,8 @@ def is_null(change: Change) -> bool:
 
 @sulky.when
 def is_bearable(change: Change) -> bool:
-    """Raises until it is mended."""
-    if change.row["kind"] == "sulk" and "JOURNEY_SULK" in os.environ:
+    """Raises until the file is gone."""
+    if change.row["kind"] == "sulk" and Path(os.environ["JOURNEY_SULK"]).exists():
         raise LookupError("no such mood")
     return bool(change.row["kind"] == "sulk")
 
