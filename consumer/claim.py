@@ -42,6 +42,13 @@ async def reclaim(session: db.Session) -> int:
     return int(row["reclaimed"]) if row else 0
 
 
+async def mend_lanes(session: db.Session) -> int:
+    """Put right lanes that statements by hand have broken; how many."""
+    with db.translated():
+        row = await (await session.execute(_SQL["mend_lanes"], (RECLAIM_LIMIT,))).fetchone()
+    return int(row["mended"]) if row else 0
+
+
 async def claim(session: db.Session, lease: Lease, agents: Sequence[str], limit: int) -> list[ClaimedJob]:
     """Claim up to `limit` runs of these agents, in the order of their readiness."""
     with db.translated():

@@ -12,7 +12,6 @@ from contextlib import asynccontextmanager, contextmanager
 from functools import cache
 from importlib import resources
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import psycopg
 from psycopg import AsyncConnection, Connection, Copy, sql
@@ -64,7 +63,12 @@ _COMMENT: Final = re.compile(r"^\s*--.*\n", re.MULTILINE)
 # Types that the decoder of row changes gives as text; psycopg has classes of its own for them.
 _RANGES: Final = ("int4range", "int8range", "numrange", "tsrange", "tstzrange", "daterange")
 _AS_TEXT: Final = ("inet", "cidr", *_RANGES, *(name.replace("range", "multirange") for name in _RANGES))
-_IDLE_LIMIT: Final = "idle_in_transaction_session_timeout"
+# What a transaction leaves behind in a session. Not DISCARD ALL: it would drop prepared statements too, and psycopg
+# goes on calling them by name.
+_FORGET: Final = (
+    b"SELECT pg_advisory_unlock_all(); RESET SESSION AUTHORIZATION; RESET ALL; CLOSE ALL; UNLISTEN *; "
+    b"DISCARD TEMP; DISCARD SEQUENCES"
+)
 # Half-open connections must be noticed within a lease (30 s): 5 s idle, then 3 probes 3 s apart.
 _KEEPALIVE: Final[dict[str, Any]] = {
     "connect_timeout": 10,
@@ -92,7 +96,12 @@ def connect(url: str, *, name: str) -> SyncSession:
     """
     with translated(url):
         session = Connection.connect(
-            url, autocommit=True, application_name=f"rowcall {name}", row_factory=dict_row, **_KEEPALIVE
+            url,
+            autocommit=True,
+            application_name=f"rowcall {name}",
+            row_factory=dict_row,
+            options=_options(url),
+            **_KEEPALIVE,
         )
         _adapt(session)
         return session
@@ -102,7 +111,12 @@ async def connect_async(url: str, *, name: str) -> Session:
     """The same, for asyncio."""
     with translated(url):
         session = await AsyncConnection.connect(
-            url, autocommit=True, application_name=f"rowcall {name}", row_factory=dict_row, **_KEEPALIVE
+            url,
+            autocommit=True,
+            application_name=f"rowcall {name}",
+            row_factory=dict_row,
+            options=_options(url),
+            **_KEEPALIVE,
         )
         _adapt(session)
         return session
@@ -132,11 +146,13 @@ async def open_pool(
     idle_seconds: float,
     read_only: bool = False,
     for_agents: bool = False,
+    lock_seconds: float | None = None,
 ) -> AsyncPool:
     """A pool of at most `size` sessions, opened and checked; autocommit, or each use one READ ONLY transaction.
 
     A transaction that sends nothing for `idle_seconds` is ended by the server: a frozen process must not hold its rows.
-    With `for_agents` a session forgets whatever its user left in it: settings, locks, temporary tables.
+    With `for_agents` a session forgets whatever its user left in it: settings, locks, temporary tables. With
+    `lock_seconds` a statement that waits longer for a lock becomes a TransactionConflict.
 
     Raises:
         Outage, ConfigurationError: as `connect`.
@@ -148,8 +164,12 @@ async def open_pool(
         _adapt(session)
         await session.set_read_only(read_only or None)
 
-    # As a start option, so that forgetting what a session was told leaves it in place.
-    options = f"{conninfo_to_dict(url).get('options') or ''} -c {_IDLE_LIMIT}={round(idle_seconds * 1000)}"
+    # As start options, so that forgetting what a session was told leaves them in place.
+    options = _options(
+        url,
+        f"idle_in_transaction_session_timeout={round(idle_seconds * 1000)}",
+        *([] if lock_seconds is None else [f"lock_timeout={round(lock_seconds * 1000)}"]),
+    )
     pool = AsyncPool(
         url,
         min_size=1,
@@ -162,7 +182,7 @@ async def open_pool(
             "autocommit": not read_only,
             "application_name": f"rowcall {name}",
             "row_factory": dict_row,
-            "options": options.strip(),
+            "options": options,
             **_KEEPALIVE,
         },
     )
@@ -173,7 +193,7 @@ async def open_pool(
 async def _forget(session: Session) -> None:
     transactional = not session.autocommit
     await session.set_autocommit(True)
-    await session.execute("DISCARD ALL")
+    await session.execute(_FORGET, prepare=False)
     await session.set_autocommit(not transactional)
 
 
@@ -254,39 +274,64 @@ def _matches(key: Mapping[str, Any]) -> sql.Composable:
     return sql.SQL(" AND ").join(sql.SQL("{} = %s").format(sql.Identifier(name)) for name in key)
 
 
-class _InfiniteDate(DateLoader):
-    """Dates, with Postgres' infinities as `Infinity`, as the decoder of row changes gives them."""
+class _Date(DateLoader):
+    """Dates; Postgres' infinities as `Infinity`, as the decoder of row changes gives them."""
 
     def load(self, data: Any) -> Any:
-        return _infinity(data) or super().load(data)
+        return _loaded(super().load, data)
 
 
-class _InfiniteTimestamp(TimestampLoader):
+class _Timestamp(TimestampLoader):
     """Timestamps, likewise."""
 
     def load(self, data: Any) -> Any:
-        return _infinity(data) or super().load(data)
+        return _loaded(super().load, data)
 
 
-class _InfiniteTimestamptz(TimestamptzLoader):
+class _Timestamptz(TimestamptzLoader):
     """Timestamps with time zone, likewise."""
 
     def load(self, data: Any) -> Any:
-        return _infinity(data) or super().load(data)
+        return _loaded(super().load, data)
 
 
-def _infinity(data: Any) -> Infinity | None:
+def _loaded(load: Callable[[Any], Any], data: Any) -> Any:
+    """What `load` makes of the text; the text itself where Python has no such time. A row must never fail to load."""
     text = bytes(data)
-    if text == b"infinity":
-        return Infinity.POSITIVE
-    return Infinity.NEGATIVE if text == b"-infinity" else None
+    if text in (b"infinity", b"-infinity"):
+        return Infinity(text.decode())
+    try:
+        return load(data)
+    except psycopg.DataError:
+        return text.decode()
+
+
+def _options(url: str, *more: str) -> str:
+    """The user's own start options, the form of times that psycopg reads, and more."""
+    own = _parsed(url).get("options") or ""
+    return " ".join([str(own), *(f"-c {option}" for option in ("DateStyle=ISO,YMD", *more))]).strip()
+
+
+def _parsed(url: str) -> dict[str, Any]:
+    """The parts of a DSN.
+
+    Raises:
+        ConfigurationError: it cannot be read. It is not shown: it may hold a password.
+    """
+    try:
+        return dict(conninfo_to_dict(url))
+    except psycopg.Error:
+        raise ConfigurationError(
+            "DATABASE_URL cannot be read: write postgresql://user:password@host:port/database, with special characters "
+            "of the password percent-encoded"
+        ) from None
 
 
 def _adapt(context: AdaptContext) -> None:
     if context.adapters is not None:
-        context.adapters.register_loader("date", _InfiniteDate)
-        context.adapters.register_loader("timestamp", _InfiniteTimestamp)
-        context.adapters.register_loader("timestamptz", _InfiniteTimestamptz)
+        context.adapters.register_loader("date", _Date)
+        context.adapters.register_loader("timestamp", _Timestamp)
+        context.adapters.register_loader("timestamptz", _Timestamptz)
         for name in _AS_TEXT:
             context.adapters.register_loader(name, TextLoader)
 
@@ -320,5 +365,5 @@ def _translation(error: psycopg.Error, url: str | None) -> RowcallError:
 def _where(url: str | None) -> str:
     if url is None:
         return ""
-    parts = urlsplit(url)
-    return f" at {parts.hostname}:{parts.port or 5432}{parts.path}"
+    parts = _parsed(url)
+    return f" at {parts.get('host', 'localhost')}:{parts.get('port', 5432)}/{parts.get('dbname', '')}"

@@ -1,11 +1,13 @@
 """Dead letters: messages that could not be handled, kept whole, listed, shown, closed.
 
 Written by admission in the transaction that moves past the message, so nothing is dropped; re-driven by
-`consumer.intake.redrive`. Texts are made storable first: the row that reports a fault must land whatever the fault is.
+`consumer.intake.redrive`. The row that reports a fault must land whatever the fault is: texts and times are made
+storable first, and what the database refuses all the same is written once more with its bare bytes.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +17,7 @@ from typing import Any, Final
 import orjson
 
 from consumer import db, telemetry
-from consumer.errors import OperatorError
+from consumer.errors import DataRefused, OperatorError
 from consumer.kafka import Record
 from consumer.records.jobs import storable
 
@@ -26,6 +28,13 @@ _FRAME_BYTES: Final = 5
 
 OFFSET_GAP: Final = "offset_gap"
 """Error code of a row that stands for offsets Kafka lost before they were read."""
+REFUSED: Final = "dead_letter_refused"
+"""Error code of a row without all that the database refused in the first attempt; its error begins with the cause."""
+
+# Postgres' timestamps reach further; Python's, which the row is shown with, end at the years 1 and 9999 in any zone.
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_FIRST_MS: Final = (dt.datetime(2, 1, 1, tzinfo=dt.UTC) - _EPOCH) // dt.timedelta(milliseconds=1)
+_LAST_MS: Final = (dt.datetime(9998, 12, 31, tzinfo=dt.UTC) - _EPOCH) // dt.timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +49,22 @@ class DeadLetter:
 
 
 def write(session: db.SyncSession, cluster: str, letters: Sequence[DeadLetter]) -> None:
-    """Store dead letters, inside the caller's transaction."""
-    if letters:
-        session.cursor().executemany(_SQL["write"], [_row(cluster, letter) for letter in letters])
+    """Store dead letters, inside the caller's transaction.
+
+    Raises:
+        DataRefused: not even coordinates, bytes and a clean error of one of them can be stored.
+    """
+    if not letters:
+        return
+    try:
+        _insert(session, [_row(cluster, letter) for letter in letters])
+    except DataRefused as refusal:
+        if len(letters) == 1:
+            _write_bare(session, cluster, letters[0], refusal)
+            return
+        middle = len(letters) // 2
+        write(session, cluster, letters[:middle])
+        write(session, cluster, letters[middle:])
 
 
 def announce(letters: Sequence[DeadLetter]) -> None:
@@ -129,8 +151,38 @@ def close(session: db.SyncSession, letter_id: int, *, state: str, actor: str, de
     )
 
 
+def _insert(session: db.SyncSession, rows: Sequence[dict[str, Any]]) -> None:
+    with db.transaction(session):  # a savepoint: a refusal leaves the admission as it was
+        session.cursor().executemany(_SQL["write"], rows)
+
+
+def _write_bare(session: db.SyncSession, cluster: str, letter: DeadLetter, refusal: DataRefused) -> None:
+    """Coordinates, bytes and the error; headers as hexadecimal text, so that it can still be re-driven."""
+    record = letter.record
+    error = f"{letter.code}: {letter.error[:1000]}\nthe database refused the whole dead letter: {refusal}"
+    _log.error(
+        "a dead letter was refused and is written without what is not bare bytes: %s",
+        refusal,
+        extra={
+            "action": REFUSED,
+            "code": refusal.code,
+            "topic": record.topic,
+            "partition": record.partition,
+            "offset": record.offset,
+        },
+    )
+    headers = [[_hex(name), None if value is None else _hex(value)] for name, value in record.headers or ()]
+    bare = _row(cluster, DeadLetter(record._replace(headers=None, timestamp_ms=None), REFUSED, error))
+    agent = None if letter.agent is None else storable(letter.agent)
+    _insert(session, [bare | {"headers": orjson.dumps(headers).decode(), "schema_id": None, "agent": agent}])
+
+
 def _row(cluster: str, letter: DeadLetter) -> dict[str, Any]:
     record = letter.record
+    moment, error = record.timestamp_ms, storable(letter.error)
+    if moment is not None and not _FIRST_MS <= moment <= _LAST_MS:
+        error += f"\n(its Kafka timestamp, {moment} ms since 1970, is beyond what can be stored)"
+        moment = None
     headers = [[_stored(name), None if value is None else _stored(value)] for name, value in record.headers or ()]
     return {
         "agent": letter.agent,
@@ -139,13 +191,13 @@ def _row(cluster: str, letter: DeadLetter) -> dict[str, Any]:
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
-        "message_ms": record.timestamp_ms,
+        "message_ms": moment,
         "key": record.key,
         "value": record.value,
         "headers": orjson.dumps(headers).decode(),
         "schema_id": schema_id(record.value),
         "code": letter.code,
-        "error": storable(letter.error),
+        "error": error,
         "version": _APP_VERSION,
     }
 
@@ -159,12 +211,20 @@ def schema_id(value: bytes | None) -> int | None:
 
 def _stored(value: bytes | str) -> str | dict[str, str]:
     """Text where it is text that Postgres' json holds; otherwise its bytes."""
-    data = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
+    data = _bytes(value)
     try:
         text = data.decode()
     except UnicodeDecodeError:
         return {"hex": data.hex()}
     return {"hex": data.hex()} if "\x00" in text else text
+
+
+def _hex(value: bytes | str) -> dict[str, str]:
+    return {"hex": _bytes(value).hex()}
+
+
+def _bytes(value: bytes | str) -> bytes:
+    return value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
 
 
 def header_name(stored: str | dict[str, str]) -> str:

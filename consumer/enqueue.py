@@ -44,11 +44,11 @@ def enqueue(
 ) -> Queued:
     """Queue one run of `agent` with `payload`, any value of the codec.
 
-    `known` are agents in code beside those the database knows; `force` queues for any name, as for an agent that is
-    deployed later.
+    `known` are agents in code beside those the database knows; `force` queues for any name that is not retired, as for
+    an agent that is deployed later.
 
     Raises:
-        OperatorError: the agent is unknown, or the database refuses a value.
+        OperatorError: the agent is unknown or retired, or the database refuses a value.
         Outage, ConfigurationError: as `db.connect`.
     """
     parameters = {
@@ -66,6 +66,8 @@ def enqueue(
                 _check_known(session, agent, known)
             queued = session.execute(_SQL["enqueue"], parameters).fetchone()
             assert queued is not None
+            # Last, for an outcome too takes the run before the agent.
+            _refuse_retired(session, agent)
             row = session.execute(_SQL["queued"], (queued["id"],)).fetchone()
             assert row is not None
     except DataRefused as error:
@@ -86,6 +88,8 @@ def parse_payload(text: str) -> Any:
             f"the payload is not JSON: {error.msg} at line {error.lineno}, column {error.colno}. "
             "Quote it for the shell, as in --payload '{\"id\": 42}'"
         ) from error
+    except ValueError as error:
+        raise OperatorError("the payload holds an integer of more digits than are read") from error
     except RecursionError as error:
         raise OperatorError("the payload is nested too deeply") from error
 
@@ -100,9 +104,19 @@ def _check_known(session: db.SyncSession, agent: str, known: Iterable[str]) -> N
     if agent in names:
         return
     if agent in stored:
-        raise OperatorError(f"agent {agent!r} is retired and runs no more", code="agent_retired")
+        raise _retired(agent)
     raise OperatorError(
         f"no agent {agent!r} is known; known are: {', '.join(sorted(names)) or 'none'}. "
         "Add its module to ROWCALL_AGENTS, or queue it all the same with --force",
         code="unknown_agent",
     )
+
+
+def _refuse_retired(session: db.SyncSession, agent: str) -> None:
+    row = session.execute(_SQL["hold_agent"], (agent,)).fetchone()
+    if row is not None and row["retired"]:
+        raise _retired(agent)
+
+
+def _retired(agent: str) -> OperatorError:
+    return OperatorError(f"agent {agent!r} is retired and runs no more", code="agent_retired")

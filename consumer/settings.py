@@ -7,19 +7,34 @@ error. README's configuration table is tested against this class.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 
 from consumer.errors import ConfigurationError
 
+_MASK: Final = "***"
+# Names of librdkafka properties whose values are secrets, or hold one: sasl.password, ssl.key.pem, sasl.jaas.config.
+_SECRET_NAME: Final = re.compile(r"password|passphrase|secret|key|token|jaas|credential", re.IGNORECASE)
+_URL: Final = re.compile(r"postgres(?:ql)?://", re.IGNORECASE)
+# One `name=value` of a libpq keyword string; a value with blanks stands in quotes.
+_KEYWORD: Final = r"(\w+)\s*=\s*('(?:[^'\\]|\\.)*'|(?:[^\s'\\]|\\.)(?:[^\s\\]|\\.)*|(?=\s|$))"
+_KEYWORDS: Final = re.compile(rf"(?:\s*{_KEYWORD}(?=\s|$))*\s*", re.DOTALL)
+_HOST: Final = re.compile(r"(?:\[[^\[\]]*\]|[^:\[\]]*)(?::(\d*))?")
+_BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})|%00")
+_PASSWORDS: Final = ("password", "sslpassword")
+
 
 class Settings(BaseModel):
     """Every setting with its default; the field's alias is the environment variable's name."""
 
-    model_config = ConfigDict(extra="forbid", populate_by_name=True, frozen=True, protected_namespaces=())
+    model_config = ConfigDict(
+        extra="forbid", populate_by_name=True, frozen=True, protected_namespaces=(), hide_input_in_errors=True
+    )
 
     database_url: SecretStr = Field(
         SecretStr("postgresql://postgres@127.0.0.1:5432/rowcall"),
@@ -32,6 +47,7 @@ class Settings(BaseModel):
     kafka_options: dict[str, str] = Field(
         default_factory=dict,
         alias="KAFKA_OPTIONS",
+        repr=False,
         description="more librdkafka properties, `name=value` separated by commas (TLS, SASL)",
     )
     kafka_password: SecretStr | None = Field(
@@ -44,6 +60,11 @@ class Settings(BaseModel):
         description="Apicurio Registry, without a path",
     )
     connect_url: str = Field("http://127.0.0.1:8083", alias="CONNECT_URL", description="Kafka Connect's REST API")
+    connectors: str = Field(
+        "",
+        alias="ROWCALL_CONNECTORS",
+        description="folder of connector files for `rowcall connectors`; empty for those that ship",
+    )
 
     model_base_url: str = Field(
         "http://127.0.0.1:8080/v1",
@@ -152,6 +173,13 @@ class Settings(BaseModel):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return value
 
+    @field_validator("database_url")
+    @classmethod
+    def _check_database(cls, value: SecretStr) -> SecretStr:
+        if wrong := _database_fault(value.get_secret_value()):
+            raise ValueError(wrong)
+        return value
+
     @field_validator("kafka_options", mode="before")
     @classmethod
     def _split_options(cls, value: object) -> object:
@@ -178,14 +206,83 @@ class Settings(BaseModel):
         """Environment name → value in force, secrets masked, in the order of the class."""
         return {str(field.alias): _masked(getattr(self, name)) for name, field in type(self).model_fields.items()}
 
+    def database_shown(self) -> str:
+        """DATABASE_URL with its passwords masked and the rest as it is."""
+        text = self.database_url.get_secret_value()
+        if not _URL.match(text):
+            return re.sub(_KEYWORD, _masked_keyword, text, flags=re.DOTALL)
+        before, at, rest = text.rpartition("@")
+        name, colon, password = before.partition("://")[2].partition(":")
+        shown = (
+            f"{text[: text.index('://')]}://{name}{colon and ':'}{_MASK if password else ''}{at}{rest}" if at else text
+        )
+        return re.sub(rf"([?&](?:{'|'.join(_PASSWORDS)})=)[^&]+", rf"\1{_MASK}", shown, flags=re.IGNORECASE)
+
+    def secrets(self) -> set[str]:
+        """Every secret in the settings, in each form in which it may be met."""
+        found = {text for name, text in self.kafka_options.items() if _SECRET_NAME.search(name)}
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            if isinstance(value, SecretStr) and name != "database_url":
+                found.add(value.get_secret_value())
+        return (found | _database_passwords(self.database_url.get_secret_value())) - {""}
+
+
+def _database_fault(text: str) -> str:
+    """What is wrong with DATABASE_URL, in words that quote nothing of it; empty where nothing is.
+
+    libpq quotes the part it stumbles over, which with an unescaped character in a password is the password's end.
+    """
+    if not _URL.match(text):
+        if _KEYWORDS.fullmatch(text):
+            return ""
+        return "must be postgresql://user:password@host:port/name, or name=value pairs with blanks in quotes"
+    encode = (
+        "percent-encode every special character of its user, password and name (a blank is %20, / is %2F, @ is %40)"
+    )
+    if re.search(r"[\s\x00-\x1f\x7f#]", text) or _BAD_ESCAPE.search(text):
+        return f"holds a blank, a # or a wrong %: {encode}"
+    try:
+        parts = urlsplit(text)
+        query = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=True) if parts.query else []
+    except ValueError:
+        return f"cannot be read: {encode}"
+    login, _, hosts = parts.netloc.rpartition("@")
+    name = parts.path.removeprefix("/")
+    if "@" in login or login.count(":") > 1 or "@" in name or "/" in name:
+        return f"cannot be taken apart: {encode}"
+    matches = [_HOST.fullmatch(host) for host in hosts.split(",")]
+    ports = [match[1] for match in matches if match is not None] + [value for key, value in query if key == "port"]
+    if None in matches or not all(_is_port(port) for port in ports if port):
+        return f"has a port that is no number from 1 to 65535, or {encode}"
+    return ""
+
+
+def _is_port(text: str) -> bool:
+    return all(part.isascii() and part.isdigit() and 0 < int(part) < 65536 for part in text.split(",") if part)
+
+
+def _database_passwords(text: str) -> set[str]:
+    if not _URL.match(text):
+        raw = {value for name, value in re.findall(_KEYWORD, text, re.DOTALL) if name.lower() in _PASSWORDS}
+        return raw | {re.sub(r"\\(.)", r"\1", value.strip("'"), flags=re.DOTALL) for value in raw}
+    parts = urlsplit(text)
+    raw = {parts.password or ""}
+    raw |= {value for name, _, value in (item.partition("=") for item in parts.query.split("&")) if name in _PASSWORDS}
+    return raw | {unquote(value) for value in raw}
+
+
+def _masked_keyword(found: re.Match[str]) -> str:
+    return f"{found[1]}={_MASK}" if found[1].lower() in _PASSWORDS else found[0]
+
 
 def _masked(value: object) -> str:
     if isinstance(value, SecretStr):
-        return "***" if value.get_secret_value() else ""
+        return _MASK if value.get_secret_value() else ""
     if isinstance(value, tuple):
         return ",".join(map(str, value))
     if isinstance(value, dict):
-        return ",".join(f"{name}={text}" for name, text in value.items())
+        return ",".join(f"{name}={_MASK if _SECRET_NAME.search(name) else text}" for name, text in value.items())
     return "" if value is None else str(value)
 
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, RootModel, ValidationError
 
-from consumer.agents.door import Agent, Input, Tier
+from consumer.agents.door import Agent, Input, Tier, answer_text, read_answer_text
 from consumer.errors import AgentError, ModelInvalid
 from consumer.llm.answer import Valid, read_answer
 from consumer.records.jobs import Review, Succeeded
@@ -31,11 +31,11 @@ def judge(agent: Agent, message: Input, answer: Any) -> Succeeded | Review:
         )
     try:
         checked = _checked(agent.answer, answer)
-    except ValidationError as error:
-        return Review("answer_schema", reasons(error), raw=_text(answer), proposed=None)
+    except _Broken as error:
+        return Review("answer_schema", error.reasons, raw=_text(answer), proposed=None)
     if unbounded := not_finite(checked.model_dump()):
         return Review("answer_schema", unbounded, raw=_text(answer), proposed=None)
-    proposed = checked.model_dump_json()
+    proposed = answer_text(checked)
     broken = agent.broken_rules(message, checked)
     if broken:
         return Review("answer_rules", tuple(broken), raw=proposed, proposed=proposed)
@@ -49,7 +49,7 @@ def judge(agent: Agent, message: Input, answer: Any) -> Succeeded | Review:
 def approved(agent: Agent, text: str) -> Succeeded | Review:
     """Check an answer that a person approved: its schema holds still; rules and tier are the person's decision."""
     try:
-        return Succeeded(agent.answer.model_validate_json(text, strict=True, by_alias=True, by_name=True))
+        return Succeeded(read_answer_text(agent.answer, text))
     except ValidationError as error:
         return Review("answer_schema", reasons(error), raw=text, proposed=None)
 
@@ -63,9 +63,9 @@ def held(agent: Agent, error: ModelInvalid) -> Review:
     return Review(error.code, error.reasons, raw=error.raw, proposed=found.text if isinstance(found, Valid) else None)
 
 
-def reasons(error: ValidationError) -> tuple[str, ...]:
-    """One sentence for each thing wrong with an answer."""
-    return tuple(f"{'.'.join(map(str, item['loc'])) or 'answer'}: {item['msg']}" for item in error.errors())
+def reasons(error: ValidationError, place: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """One sentence for each thing wrong with an answer, or with the model that stands at `place` in it."""
+    return tuple(f"{'.'.join(map(str, (*place, *item['loc']))) or 'answer'}: {item['msg']}" for item in error.errors())
 
 
 def not_finite(value: Any, place: str = "answer") -> tuple[str, ...]:
@@ -79,12 +79,50 @@ def not_finite(value: Any, place: str = "answer") -> tuple[str, ...]:
     return ()
 
 
+class _Broken(Exception):
+    """An answer, or a model inside it, breaks its schema."""
+
+    def __init__(self, reasons: tuple[str, ...]) -> None:
+        super().__init__(*reasons)
+        self.reasons = reasons
+
+
 def _checked(model: type[BaseModel], answer: BaseModel | Mapping[str, Any]) -> BaseModel:
     if type(answer) is model:
-        # An instance may have been built or altered without validation.
-        return model.model_validate(dict(answer), strict=True, by_name=True)
-    values = dict(answer) if isinstance(answer, BaseModel) else answer
-    return model.model_validate(values, strict=True, by_alias=True, by_name=True)
+        return _validated(model, _fields(answer, ()), (), by_alias=False)
+    values = _fields(answer, ()) if isinstance(answer, BaseModel) else _again(dict(answer), ())
+    return _validated(model, values, (), by_alias=True)
+
+
+def _again(value: Any, place: tuple[str, ...]) -> Any:
+    """`value` with every model in it validated once more, from the inside out.
+
+    An instance may have been built or altered without validation, and pydantic takes instances as they are. Models stay
+    models of their own class and other values keep their types: a dump would pass both through serializers, and lose
+    which member of a union a model was.
+    """
+    if isinstance(value, BaseModel):
+        return _validated(type(value), _fields(value, place), place, by_alias=False)
+    if isinstance(value, dict):
+        return {name: _again(item, (*place, str(name))) for name, item in value.items()}
+    if type(value) in (list, tuple, set, frozenset):
+        return type(value)(_again(item, (*place, str(number))) for number, item in enumerate(value))
+    return value
+
+
+def _fields(value: BaseModel, place: tuple[str, ...]) -> Any:
+    if isinstance(value, RootModel):
+        return _again(value.root, place)
+    # Not all of __dict__: cached properties stand there too.
+    held = {name: vars(value)[name] for name in type(value).model_fields if name in vars(value)}
+    return {name: _again(item, (*place, name)) for name, item in (held | (value.model_extra or {})).items()}
+
+
+def _validated(model: type[BaseModel], values: Any, place: tuple[str, ...], *, by_alias: bool) -> BaseModel:
+    try:
+        return model.model_validate(values, strict=True, by_alias=by_alias, by_name=True)
+    except ValidationError as error:
+        raise _Broken(reasons(error, place)) from error
 
 
 def _text(answer: BaseModel | Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 Mounted by the main command line as the group `dev`; `python -m debezium.cli` runs it alone. Calls `debezium.stack`
 and prints what it returns as a table, or as `export` lines for a shell. Errors of the stack end the command with their
-message and exit code 1.
+message and exit code 1, a name that is no service with 2.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import threading
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import IO, Any, ParamSpec, TypeVar
 
 import click
 from rich.console import Console
 from rich.table import Table
 
 from debezium import stack
-from debezium.errors import StackError
+from debezium.errors import StackError, UnknownService
 from debezium.paths import stack_directory
 from debezium.reporting import Reporter
 from debezium.service import EXTERNAL_NAMES
@@ -31,6 +31,14 @@ Returned = TypeVar("Returned")
 EXTERNAL = (*EXTERNAL_NAMES.values(), "MODEL_NAME", "MODEL_API_KEY")
 
 
+class Failure(click.ClickException):
+    """A command that failed: its message on stderr as every command of `rowcall` shows it."""
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Print the message."""
+        click.echo(f"rowcall: {self.message}", file=file, err=file is None)
+
+
 def explains_errors(command: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
     """Turn a StackError into the command's message and exit code."""
 
@@ -38,8 +46,10 @@ def explains_errors(command: Callable[Parameters, Returned]) -> Callable[Paramet
     def wrapped(*arguments: Parameters.args, **named: Parameters.kwargs) -> Returned:
         try:
             return command(*arguments, **named)
+        except UnknownService as error:
+            raise click.UsageError(str(error)) from error
         except StackError as error:
-            raise click.ClickException(str(error)) from error
+            raise Failure(str(error)) from error
 
     return wrapped
 
@@ -105,7 +115,10 @@ def status(directory: Path | None, as_environment: bool) -> None:
 @explains_errors
 def down(directory: Path | None, remove: bool) -> None:
     """Stop every service in order; data stays for the next start."""
-    stack.stop(directory or stack_directory(), remove=remove)
+    directory = directory or stack_directory()
+    stopped = stack.stop(directory, remove=remove)
+    data = "its data is deleted" if remove else "its data stays"
+    click.echo(f"stopped {', '.join(stopped)}; {data}" if stopped else f"nothing was running in {directory}")
 
 
 @dev.command()
@@ -127,6 +140,19 @@ def logs(service: str, directory: Path | None, follow: bool, lines: int) -> None
 def restart(service: str, directory: Path | None) -> None:
     """Stop one service and start it again on the same port and data."""
     stack.restart(directory or stack_directory(), service, Reporter())
+
+
+@dev.command(context_settings={"ignore_unknown_options": True, "help_option_names": ["--help"]})
+@directory_option
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@explains_errors
+def psql(directory: Path | None, arguments: tuple[str, ...]) -> None:
+    """Open the stack's database with the psql that came with it; every other argument is psql's own.
+
+    Example: rowcall dev psql -c "SELECT count(*) FROM rowcall.agent_jobs"
+    """
+    program, own = stack.psql(directory or stack_directory())
+    os.execve(program, [str(program), *arguments], {**os.environ, **own})
 
 
 def _print(info: stack.StackInfo, as_environment: bool) -> None:

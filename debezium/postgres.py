@@ -19,6 +19,7 @@ from pathlib import Path
 
 import psycopg
 from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
 
 from debezium.accounts import Account
 from debezium.errors import MissingPackage, StackError, UnreachablePath
@@ -108,6 +109,12 @@ def binaries(scene: Scene) -> Path:
         if not reachable(package, scene.account):
             raise UnreachablePath(f"{package} is closed to the user Postgres runs as; set ROWCALL_CACHE elsewhere")
     return package / "pginstall18" / "bin"
+
+
+def client_environment(url: str) -> dict[str, str]:
+    """The variables by which libpq finds a database: a password among the arguments would be seen by everyone."""
+    names = {item.keyword.decode(): item.envvar.decode() for item in psycopg.pq.Conninfo.get_defaults() if item.envvar}
+    return {names[key]: str(value) for key, value in conninfo_to_dict(url).items() if key in names}
 
 
 def _copy_name(package: Path) -> str:

@@ -73,6 +73,9 @@ def environment(scene: Scene) -> dict[str, str]:
         "APICURIO_DATASOURCE_JDBC_INITIAL_SIZE": "1",
         "APICURIO_DATASOURCE_JDBC_MIN_SIZE": "1",
         "APICURIO_DATASOURCE_JDBC_MAX_SIZE": "10",
+        # A session that died with a restarted Postgres answers 500 once, and one 500 ends a row connector's task.
+        "QUARKUS_DATASOURCE_POSTGRESQL_JDBC_VALIDATE_ON_BORROW": "true",
+        "QUARKUS_DATASOURCE_POSTGRESQL_JDBC_VALIDATION_QUERY_SQL": "SELECT 1",
         "APICURIO_DATASOURCE_USERNAME": str(database.get("user") or "postgres"),
         "APICURIO_DATASOURCE_PASSWORD": str(database.get("password") or ""),
     }

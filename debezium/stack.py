@@ -28,7 +28,7 @@ from debezium.kafka import Kafka
 from debezium.launch import Launcher
 from debezium.model import MODEL_API_KEY, MODEL_NAME, Model
 from debezium.paths import StackPaths, cache_directory
-from debezium.postgres import Postgres
+from debezium.postgres import Postgres, binaries, client_environment
 from debezium.registry import Registry
 from debezium.reporting import Reporter
 from debezium.service import EXTERNAL_NAMES, Scene, Service, StackSettings
@@ -136,16 +136,17 @@ def status(directory: Path) -> StackInfo:
     return _info(_scene(paths, state, Reporter(quiet=True), state.external), state)
 
 
-def stop(directory: Path, *, remove: bool = False) -> None:
+def stop(directory: Path, *, remove: bool = False) -> list[str]:
     """Stop every process of the stack in order, each with time to end; with `remove`, delete its data as well.
 
-    A directory without a stack is no error: there is nothing to stop.
+    Returns the names of the services that ran, in the order in which they were stopped. A directory without a stack is
+    no error: there is nothing to stop.
     """
     directory = directory.expanduser().absolute()
     if not directory.exists():
-        return
+        return []
     with _locked(directory) as paths:
-        _stop_all(paths, State.read(paths.state_file))
+        stopped = _stop_all(paths, State.read(paths.state_file))
         guard = _guards.pop(paths.directory, None)
         if guard is not None:
             guard.release()
@@ -153,6 +154,7 @@ def stop(directory: Path, *, remove: bool = False) -> None:
             for folder in paths.owned:
                 if folder.exists():
                     shutil.rmtree(folder)
+        return stopped
 
 
 def kill(directory: Path, service: str, number: int = signal.SIGKILL) -> None:
@@ -211,6 +213,19 @@ def logs(directory: Path, service: str, follow: bool = False, lines: int = 100) 
     return _read(log, follow, lines)
 
 
+def psql(directory: Path) -> tuple[Path, dict[str, str]]:
+    """Postgres' own client, and the variables by which it finds the stack's database.
+
+    Raises:
+        NotRunning: no stack was ever started there.
+        MissingPackage: the package with Postgres' programs is not installed.
+    """
+    paths = _existing(directory)
+    state = State.read(paths.state_file)
+    scene = _scene(paths, state, Reporter(quiet=True), state.external)
+    return binaries(scene) / "psql", client_environment(scene.database_url)
+
+
 def _read(log: Path, follow: bool, lines: int) -> Iterator[str]:
     with log.open(errors="replace") as file:
         file.seek(0, os.SEEK_END)
@@ -244,9 +259,11 @@ def _start_guarded(
         guard.release()
 
 
-def _stop_all(paths: StackPaths, state: State, only: Collection[str] = tuple(SERVICES)) -> None:
+def _stop_all(paths: StackPaths, state: State, only: Collection[str] = tuple(SERVICES)) -> list[str]:
+    stopped = []
     for wave in STOP_ORDER:
         names = [name for name in wave if name in only and name in state.services]
+        stopped += [name for name in names if _running(state, name)]
         with ThreadPoolExecutor(len(wave)) as pool:
             for finished in [pool.submit(_stop_one, state, name) for name in names]:
                 finished.result()
@@ -254,6 +271,7 @@ def _stop_all(paths: StackPaths, state: State, only: Collection[str] = tuple(SER
         # A launcher that was killed between starting a process and writing it down left one nobody knows.
         for stray in processes.marked(paths.directory):
             processes.end(stray, [(signal.SIGTERM, 5.0)])
+    return stopped
 
 
 def _stop_one(state: State, name: str) -> None:
@@ -331,7 +349,10 @@ def _known(service: str) -> None:
 def _existing(directory: Path) -> StackPaths:
     paths = StackPaths.of(directory, accounts.postgres_account())
     if not paths.state_file.exists():
-        raise NotRunning(f"no stack was started in {paths.directory}; start one with: rowcall dev up")
+        raise NotRunning(
+            f"no stack was started in {paths.directory}; start one with `rowcall dev up`, or name another directory with "
+            "--directory or ROWCALL_STACK_DIR"
+        )
     return paths
 
 

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import enum
 import functools
+import inspect
+import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from pydantic import BaseModel
 
-from consumer.errors import ConfigurationError
+from consumer.errors import AgentError, ConfigurationError
 from consumer.records import Change, Event
 
 Input = Change | Event
@@ -200,13 +202,23 @@ class Agent:
         return await self._run(context, message)
 
     def broken_rules(self, message: Input, answer: BaseModel) -> list[str]:
-        """One sentence for each business rule the answer breaks."""
+        """One sentence for each business rule the answer breaks.
+
+        Raises:
+            AgentError: a rule returned something; a rule that means to refuse by it would let everything pass.
+        """
         broken = []
         for rule in self._rules:
             try:
-                rule(message, answer)
+                returned: object = rule(message, answer)
             except (ValueError, AssertionError) as error:
-                broken.append(str(error) or rule.__name__)
+                broken.append(str(error) or _name(rule))
+                continue
+            if returned is not None:
+                raise AgentError(
+                    f"agent {self.name}: rule {_name(rule)} returned {type(returned).__name__}; "
+                    "a rule raises ValueError when the answer breaks it and returns nothing"
+                )
         return broken
 
     def tier_of(self, message: Input, answer: BaseModel) -> Tier:
@@ -222,7 +234,7 @@ class Agent:
         """Refuse an agent that cannot work.
 
         Raises:
-            ConfigurationError: saying what is missing.
+            ConfigurationError: saying what is missing or wrong, and why.
         """
         if self._run is None:
             raise ConfigurationError(f"agent {self.name} has no @agent.run function")
@@ -230,3 +242,59 @@ class Agent:
             raise ConfigurationError(f"agent name {self.name!r} must have 1 to 100 characters")
         if self.version < 1:
             raise ConfigurationError(f"agent {self.name}: version must be 1 or more")
+        self._check_functions()
+
+    def _check_functions(self) -> None:
+        for kind, functions in (("when", [self._when]), ("rule", self._rules), ("tier", [self._tier])):
+            for function in functions:
+                if function is not None and not _is_plain(function):
+                    raise ConfigurationError(
+                        f"agent {self.name}: @agent.{kind} {_name(function)} must be a plain `def`; "
+                        "it is called without await, and what it returns would decide nothing"
+                    )
+        for kind, execution in (("run", self._run), ("write", self._write)):
+            if execution is not None and not _is_coroutine(execution):
+                raise ConfigurationError(
+                    f"agent {self.name}: @agent.{kind} {_name(execution)} must be an `async def`; "
+                    "a plain function would hold up every other run of the worker"
+                )
+
+
+def answer_text(answer: Any) -> str:
+    """An answer that waits for a person, or that a person gave, as it is stored: plain JSON, fields by their names.
+
+    Raises:
+        ValueError: when it holds NaN or an infinity, which JSON has not.
+    """
+    if isinstance(answer, BaseModel):
+        # Without computed fields, which no model takes back.
+        return answer.model_dump_json(by_alias=False, round_trip=True)
+    return json.dumps(answer, allow_nan=False)
+
+
+def read_answer_text(model: type[BaseModel], text: str) -> BaseModel:
+    """The answer in text that `answer_text` or a model wrote: fields by their names or their aliases.
+
+    Raises:
+        pydantic.ValidationError: when it breaks the schema.
+    """
+    return model.model_validate_json(text, strict=True, by_alias=True, by_name=True)
+
+
+def _name(function: object) -> str:
+    return getattr(function, "__name__", None) or type(function).__name__
+
+
+def _forms(function: object) -> tuple[object, object]:
+    """What a call of it runs: the function, or the `__call__` of an object."""
+    return function, inspect.getattr_static(type(function), "__call__", None)
+
+
+def _is_coroutine(function: object) -> bool:
+    return any(inspect.iscoroutinefunction(form) for form in _forms(function))
+
+
+def _is_plain(function: object) -> bool:
+    return not _is_coroutine(function) and not any(
+        inspect.isgeneratorfunction(form) or inspect.isasyncgenfunction(form) for form in _forms(function)
+    )

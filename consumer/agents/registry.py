@@ -42,9 +42,16 @@ def _agents_of(module: str) -> Sequence[Agent]:
         found = importlib.import_module(module)
     except Exception as error:
         raise ConfigurationError(
-            f"ROWCALL_AGENTS: module {module} cannot be imported: {type(error).__name__}: {error}"
+            f"ROWCALL_AGENTS: module {module} cannot be imported: {type(error).__name__}: {error}{_advice(module, error)}"
         ) from error
     agents = getattr(found, "AGENTS", None)
     if not isinstance(agents, list | tuple) or not all(isinstance(agent, Agent) for agent in agents):
         raise ConfigurationError(f"ROWCALL_AGENTS: module {module} has no list AGENTS of agents")
     return agents
+
+
+def _advice(module: str, error: Exception) -> str:
+    """What to do when it is the module itself that Python does not find, and not something that it imports."""
+    missing = error.name if isinstance(error, ModuleNotFoundError) else None
+    itself = missing is not None and f"{module}.".startswith(f"{missing}.")
+    return "; put its folder on PYTHONPATH" if itself else ""

@@ -37,6 +37,8 @@ _FIRST_PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 30.0
 # What the parts may take beyond the drain itself: closing connections, leaving the group.
 _CLOSING_SECONDS: Final = 10.0
+# For tasks that were cancelled to end.
+_LEAVING_SECONDS: Final = 2.0
 _DIED: Final = 1
 
 
@@ -76,10 +78,27 @@ async def _main(settings: Settings, agents: Sequence[Agent], roles: Roles) -> in
             name="database watch",
         )
         try:
-            return await _run_parts(_parts(settings, agents, roles, stop), settings, stop)
+            code = await _run_parts(_parts(settings, agents, roles, stop), settings, stop)
         finally:
             stop.request()
             await watching
+    await _leave(code)
+    return code
+
+
+async def _leave(code: int) -> None:
+    """End the process here if something in it will not end: an agent may swallow its cancellation for ever."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    if not left:
+        return
+    _, stubborn = await asyncio.wait(left, timeout=_LEAVING_SECONDS)
+    if stubborn:
+        names = ", ".join(sorted(task.get_name() for task in stubborn))
+        _log.error("%s ignored being cancelled; leaving", names, extra={"action": "drain_overrun"})
+        logging.shutdown()
+        os._exit(code)
 
 
 def _parts(settings: Settings, agents: Sequence[Agent], roles: Roles, stop: Stop) -> list[asyncio.Task[None]]:

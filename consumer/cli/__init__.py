@@ -22,6 +22,7 @@ COMMANDS = {
     "reviews": ("consumer.cli.reviews:reviews", "Answers that wait for a person: list, show, approve, reject."),
     "dead-letters": ("consumer.cli.dead_letters:dead_letters", "Messages that could not be handled."),
     "agents": ("consumer.cli.agents:agents", "List, activate, pause, resume and retire agents."),
+    "example-tables": ("consumer.cli.example_tables:example_tables", "Create the tables of the example agents."),
     "connectors": ("consumer.cli.connectors:connectors", "Apply and inspect Debezium connectors."),
     "model": ("consumer.cli.model:model", "Check a model endpoint before switching to it."),
     "migrate": ("consumer.cli.setup:migrate", "Bring the database to this version's schema."),
@@ -41,5 +42,6 @@ def main() -> None:
 
     \b
       rowcall dev up --model && eval "$(rowcall dev status --env)"
-      rowcall migrate && rowcall connectors apply && rowcall worker
+      rowcall migrate && rowcall example-tables && rowcall connectors apply
+      rowcall worker
     """

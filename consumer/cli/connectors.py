@@ -14,16 +14,17 @@ import click
 from consumer import connect, db
 from consumer.cli.opening import quiet_settings
 from consumer.cli.output import as_json, print_json, print_table
-from consumer.connect import ConnectClient, ConnectorFile
+from consumer.connect import ConnectClient, ConnectorFile, ConnectorStatus
 from consumer.errors import OperatorError
-from consumer.operate.capture import await_capture
+from consumer.operate.capture import await_capture, check_tables
 from consumer.settings import Settings
 
 _NAME = click.argument("name", required=False)
+_ABSENT = "`rowcall connectors apply` creates it"
 _DIRECTORY = click.option(
     "--directory",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Folder of connector files.  [default: the ones that ship with Rowcall]",
+    help="Folder of connector files.  [default: $ROWCALL_CONNECTORS, else the ones that ship with Rowcall]",
 )
 
 
@@ -42,6 +43,7 @@ def connectors() -> None:
 @_NAME
 @_DIRECTORY
 @click.option("--restart-failed", is_flag=True, help="Also restart connectors and tasks that have failed.")
+@click.option("--force", is_flag=True, help="Also stop the capture of tables that a running connector captures.")
 @click.option(
     "--wait",
     "wait_seconds",
@@ -51,34 +53,42 @@ def connectors() -> None:
     metavar="SECONDS",
     help="How long to wait until every connector reads its replication slot; 0 does not wait.",
 )
-def apply(name: str | None, directory: Path | None, restart_failed: bool, wait_seconds: float) -> None:
+def apply(name: str | None, directory: Path | None, restart_failed: bool, force: bool, wait_seconds: float) -> None:
     """Bring Connect to what the files say; nothing is touched when a file is refused. Safe to repeat.
 
-    Returns when the connectors really read the log: rows committed before that are seen by no connector that takes no
+    Refused is a file that captures a table which does not exist, or that no longer captures one which the running
+    connector captures. Returns when the connectors really read the log: rows committed before that are seen by no connector that takes no
     snapshot.
 
     Example: rowcall connectors apply rows --restart-failed
     """
     loaded = quiet_settings()
-    client, files = ConnectClient(loaded.connect_url), _files(loaded, directory, name)
-    for applied in connect.apply(client, files):
-        click.echo(f"{applied.name}: {applied.action}")
-        for change in applied.changed:
-            click.echo(f"  {change.key}: {change.running or '(unset)'} → {change.wanted or '(unset)'}")
-        for advice in applied.advice:
-            click.echo(
-                f"  advice: {advice.setting} = {advice.wanted}, not {advice.present or '(unset)'}: {advice.cost}"
-            )
-    if restart_failed:
-        for file in files:
-            status_of = client.status(file.name, file.mask)
-            if status_of is not None and status_of.failed:
+    folder = _folder(loaded, directory)
+    files = _files(loaded, folder, name)
+    with (
+        ConnectClient(loaded.connect_url) as client,
+        db.connect(loaded.database_url.get_secret_value(), name="connectors") as session,
+    ):
+        check_tables(session, _reading_here(loaded, files))
+        if not force:
+            connect.refuse_removals(client, files)
+        before = {file.name: client.status(file.name, file.mask) for file in files}
+        click.echo(f"connector files of {folder}")
+        changed = set()
+        for applied in connect.apply(client, files):
+            _print_applied(applied)
+            if applied.action != connect.UNCHANGED:
+                changed.add(applied.name)
+        for file in files if restart_failed else ():
+            found = client.status(file.name, file.mask)
+            if found is not None and found.failed:
                 client.restart_failed(file.name)
+                changed.add(file.name)
                 click.echo(f"{file.name}: restarted what had failed")
-    if wait_seconds:
-        with db.connect(loaded.database_url.get_secret_value(), name="connectors") as session:
-            await_capture(session, client, files, seconds=wait_seconds)
-        click.echo("every connector reads its slot")
+        if wait_seconds:
+            old = {key: value for key, value in before.items() if key in changed}
+            await_capture(session, client, files, seconds=wait_seconds, before=old)
+            click.echo("every connector reads its slot")
 
 
 @connectors.command()
@@ -87,12 +97,18 @@ def apply(name: str | None, directory: Path | None, restart_failed: bool, wait_s
 def status(name: str | None, json_output: bool) -> None:
     """How the connectors and their tasks do; exit code 1 if one of them does not run.
 
+    Connectors of the folder ROWCALL_CONNECTORS that Connect does not have are listed as absent.
+
     Example: rowcall connectors status
     """
-    with ConnectClient(quiet_settings().connect_url) as client:
+    loaded = quiet_settings()
+    with ConnectClient(loaded.connect_url) as client:
         names = client.names()
         found = [client.status(item) for item in ([name] if name else names)]
     states = [state for state in found if state is not None]
+    if loaded.connectors and not name:
+        absent = {file.name for file in _files(loaded, _folder(loaded, None), None)} - set(names)
+        states += [ConnectorStatus(item, "ABSENT", "", _ABSENT, ()) for item in sorted(absent)]
     if name and not states:
         raise OperatorError(f"Connect has no connector {name}; it has {', '.join(names) or 'none'}")
     if json_output:
@@ -120,7 +136,7 @@ def diff(name: str | None, directory: Path | None, json_output: bool) -> None:
     Example: rowcall connectors diff --directory deploy/connectors
     """
     loaded = quiet_settings()
-    files = _files(loaded, directory, name)
+    files = _files(loaded, _folder(loaded, directory), name)
     with ConnectClient(loaded.connect_url) as client:
         found = connect.diff(client, files)
     if json_output:
@@ -159,11 +175,24 @@ def _print_applied(applied: connect.Applied) -> None:
         click.echo(f"  advice: {advice.setting} = {advice.wanted}, not {advice.present or '(unset)'}: {advice.cost}")
 
 
-def _files(loaded: Settings, directory: Path | None, name: str | None) -> Sequence[ConnectorFile]:
+def _folder(loaded: Settings, directory: Path | None) -> Path:
+    return directory or Path(loaded.connectors or str(resources.files("debezium") / "connectors"))
+
+
+def _reading_here(loaded: Settings, files: Sequence[ConnectorFile]) -> list[ConnectorFile]:
+    """The files whose connector reads the database of DATABASE_URL, under whatever host Connect knows it by."""
+    values = connect.database_variables(loaded.database_url.get_secret_value())
+    host = os.environ.get("DATABASE_HOST", values["DATABASE_HOST"])
+    wanted = {"database.hostname": host, "database.dbname": values["DATABASE_NAME"]}
+    return [file for file in files if wanted.items() <= file.config.items()]
+
+
+def _files(loaded: Settings, folder: Path, name: str | None) -> Sequence[ConnectorFile]:
     values = connect.database_variables(loaded.database_url.get_secret_value())
     environment = {**values, "SCHEMA_REGISTRY_URL": loaded.schema_registry_url, **os.environ}
-    files = connect.load(directory or Path(str(resources.files("debezium") / "connectors")), environment)
+    files = connect.load(folder, environment)
     chosen = [file for file in files if name in (None, file.name)]
     if not chosen:
-        raise OperatorError(f"no connector file is named {name}; there are {', '.join(file.name for file in files)}")
+        names = ", ".join(file.name for file in files)
+        raise OperatorError(f"no connector file in {folder} is named {name}; there are {names}")
     return chosen

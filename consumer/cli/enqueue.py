@@ -25,7 +25,7 @@ _TIMES = ["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%
 @click.option("--key", help="Runs of one key go one after the other, in order.")
 @click.option("--run-after", type=click.DateTime(_TIMES), help="Not before this time (UTC unless it names its zone).")
 @click.option("--max-attempts", type=click.IntRange(1), help="Attempts before it fails.  [default: the agent's own]")
-@click.option("--force", is_flag=True, help="Also for an agent that is not known yet.")
+@click.option("--force", is_flag=True, help="Also for an agent that is not known yet; never for a retired one.")
 @as_json
 def enqueue(
     agent: str,

@@ -94,7 +94,7 @@ def show(job_id: int, json_output: bool) -> None:
 @by_option
 @reason_option
 def retry(job_id: int, from_start: bool, by: str, reason: str | None) -> None:
-    """Queue a FAILED, CANCELLED, PARKED or waiting run again.
+    """Queue a FAILED, CANCELLED, PARKED or WAITING_RETRY run again.
 
     A run that had ended gets all its attempts anew and resumes after its last checkpoint, behind what its key has now.
 

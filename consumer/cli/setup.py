@@ -10,7 +10,6 @@ import click
 from consumer import migrate as migrations
 from consumer.cli.opening import quiet_settings, session
 from consumer.cli.output import as_json, print_json, print_table
-from consumer.telemetry import redact
 
 
 @click.command()
@@ -41,7 +40,7 @@ def config(json_output: bool) -> None:
     loaded = quiet_settings()
     values = loaded.shown()
     # Which database it is, is what people look here for; its password alone is the secret.
-    values["DATABASE_URL"] = redact(loaded.database_url.get_secret_value())
+    values["DATABASE_URL"] = loaded.database_shown()
     if json_output:
         print_json(values)
         return

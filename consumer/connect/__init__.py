@@ -14,11 +14,13 @@ from consumer.connect.config import (
     database_variables,
     differences,
     load,
+    removed_tables,
     tables_of,
 )
-from consumer.connect.reconcile import Applied, apply, check, diff
+from consumer.connect.reconcile import UNCHANGED, Applied, apply, check, diff, refuse_removals
 
 __all__ = [
+    "UNCHANGED",
     "Advice",
     "Applied",
     "ConnectClient",
@@ -36,5 +38,7 @@ __all__ = [
     "differences",
     "lint",
     "load",
+    "refuse_removals",
+    "removed_tables",
     "tables_of",
 ]

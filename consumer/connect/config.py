@@ -203,6 +203,24 @@ def _setting(config: Config, key: str) -> str:
     return "localhost" if key == "database.hostname" and value.lower() in _LOOPBACK else value
 
 
+def removed_tables(wanted: Config, running: Config) -> tuple[str, ...]:
+    """The entries of the running table.include.list that the wanted one no longer covers.
+
+    A connector without the list captures every table, so a list that takes its place removes `every other table`.
+    """
+    kept, had = tables_of(wanted), tables_of(running)
+    if not had and kept and running.get("connector.class") == _POSTGRES:
+        return ("every other table",)
+    return tuple(table for table in had if kept and not any(_covers(entry, table) for entry in kept))
+
+
+def _covers(entry: str, table: str) -> bool:
+    try:
+        return entry == table or re.fullmatch(entry, table, re.IGNORECASE) is not None
+    except re.error:
+        return False
+
+
 def tables_of(config: Config) -> tuple[str, ...]:
     """The `schema.table` entries of table.include.list, escaped dots made plain; an entry may be a regular expression.
 

@@ -9,8 +9,8 @@ from typing import Final, Literal
 
 from consumer.connect.advice import Advice, lint
 from consumer.connect.client import ConnectClient, describe
-from consumer.connect.config import ConnectorFile, Difference, clashes, differences
-from consumer.errors import ConfigurationError
+from consumer.connect.config import ConnectorFile, Difference, clashes, differences, removed_tables
+from consumer.errors import ConfigurationError, OperatorError
 
 _log = logging.getLogger(__name__)
 
@@ -68,6 +68,21 @@ def check(client: ConnectClient, files: Sequence[ConnectorFile]) -> None:
             refused.append(f"connector {file.name} ({file.path.name}):\n{file.mask.text(describe(problems))}")
     if refused:
         raise ConfigurationError("Connect refuses\n" + "\n".join(refused), code="connector_invalid")
+
+
+def refuse_removals(client: ConnectClient, files: Sequence[ConnectorFile]) -> None:
+    """Refuse files that would end the capture of tables which a running connector captures.
+
+    Raises:
+        OperatorError: naming connectors, files and tables.
+    """
+    refused = []
+    for file in files:
+        running = client.config(file.name)
+        if running is not None and (removed := removed_tables(file.config, running)):
+            refused.append(f"{file.name}: {file.path} would stop the capture of {', '.join(removed)}")
+    if refused:
+        raise OperatorError("\n".join(refused) + "; name another folder, add the tables, or say --force")
 
 
 def diff(client: ConnectClient, files: Sequence[ConnectorFile]) -> dict[str, list[Difference] | None]:

@@ -83,6 +83,10 @@ def _rights(session: db.SyncSession) -> Iterator[Finding]:
         yield Finding(
             "warn", _AREA, "the role may not replicate", why, "ALTER ROLE … REPLICATION, or use another for them"
         )
+    if row["superuser"]:
+        why = "read-only SQL of an agent could run programs on the database's machine (COPY … TO PROGRAM)"
+        advice = "let workers log in with a role of their own, NOSUPERUSER, and a superuser only run `rowcall migrate`"
+        yield Finding("warn", _AREA, "the role is a superuser", why, advice)
 
 
 def _slots(session: db.SyncSession, connectors: Mapping[str, Mapping[str, str]]) -> Iterator[Finding]:
@@ -139,6 +143,12 @@ def _standing(session: db.SyncSession, agents: Sequence[Agent]) -> Iterator[Find
     for name, (text, command) in waiting.items():
         if row[name]:
             yield Finding("warn", "records", f"{row[name]} {text}", advice=command)
+    if row["idle"]:
+        why = f"PENDING, and as things stand nobody will run them: {', '.join(row['idle'])}"
+        advice = (
+            "`rowcall agents activate` or `resume`; of an agent that has ended, `rowcall agents retire` cancels them"
+        )
+        yield Finding("warn", "records", "runs of agents that are not active", why, advice)
     for paused in row["paused"]:
         yield Finding("warn", "records", "an agent is paused", paused, "mend the cause, then `rowcall agents resume`")
     if row["strangers"] and agents:

@@ -21,17 +21,33 @@ Write = Callable[[db.Session, Sequence[Item]], Awaitable[Sequence[Result]]]
 _log = logging.getLogger(__name__)
 # A statement of 256 rows takes a few milliseconds; larger groups only add latency.
 GROUP_LIMIT = 256
-_CONFLICT_TRIES = 10
+# Bytes of one statement's items.
+GROUP_BYTES = 32 * 1024 * 1024
+# With a lock timeout of half a second: as long as a lease, for the one run whose row somebody holds.
+_CONFLICT_TRIES = 60
+_GROUP_CONFLICT_TRIES = 1
 
 
 class GroupCommit(Generic[Item, Result]):
     """Writes items in groups and gives each caller its own item's result.
 
     An outage is retried for `patience` seconds: the writes are idempotent, and after a lease's length they would be
-    refused anyway. A group that the database refuses is halved until only the guilty item fails.
+    refused anyway. A group that the database refuses is halved until only the guilty item fails. A group that meets a
+    row which somebody else holds is written item by item, so that only that row's run waits. `weigh` gives an item's
+    size in bytes: a group is bounded by it, for the database refuses a statement of 1 GB as a whole.
     """
 
-    def __init__(self, pool: db.AsyncPool, write: Write[Item, Result], *, name: str, patience: float) -> None:
+    def __init__(
+        self,
+        pool: db.AsyncPool,
+        write: Write[Item, Result],
+        *,
+        name: str,
+        patience: float,
+        weigh: Callable[[Item], int] = lambda _: 0,
+    ) -> None:
+        self._weigh = weigh
+        self._alone: set[asyncio.Task[None]] = set()
         self._pool = pool
         self._write = write
         self._name = name
@@ -54,16 +70,31 @@ class GroupCommit(Generic[Item, Result]):
 
     async def drain(self) -> None:
         """Wait until everything submitted so far is written or has failed."""
-        while self._flusher is not None and not self._flusher.done():
-            await asyncio.wait([self._flusher])
+        while (self._flusher is not None and not self._flusher.done()) or self._alone:
+            await asyncio.wait([*self._alone, *([self._flusher] if self._flusher else [])])
 
     async def _flush(self) -> None:
         # One turn of the loop: runs that were woken together submit together.
         await asyncio.sleep(0)
         while self._waiting:
-            group, self._waiting = self._waiting[:GROUP_LIMIT], self._waiting[GROUP_LIMIT:]
+            group = self._next_group()
             # A caller that is gone wants no write: its run was taken away or cancelled.
             await self._deliver([entry for entry in group if not entry[1].done()])
+
+    def _next_group(self) -> list[tuple[Item, asyncio.Future[Result]]]:
+        weight = count = 0
+        for item, _ in self._waiting[:GROUP_LIMIT]:
+            weight += self._weigh(item)
+            if count and weight > GROUP_BYTES:
+                break
+            count += 1
+        group, self._waiting = self._waiting[:count], self._waiting[count:]
+        return group
+
+    def _deliver_alone(self, entry: tuple[Item, asyncio.Future[Result]]) -> None:
+        task = asyncio.create_task(self._deliver([entry]), name=f"single commit {self._name}")
+        self._alone.add(task)
+        task.add_done_callback(self._alone.discard)
 
     async def _deliver(self, group: list[tuple[Item, asyncio.Future[Result]]]) -> None:
         if not group:
@@ -74,6 +105,12 @@ class GroupCommit(Generic[Item, Result]):
             for _, future in group:
                 future.cancel()
             raise
+        except TransactionConflict as error:
+            if len(group) == 1:
+                _fail(group, error)
+                return
+            for entry in group:
+                self._deliver_alone(entry)
         except Exception as error:  # noqa: BLE001 - every caller gets it; without one their runs would wait for ever
             if len(group) == 1 or not _is_of_one_item(error):
                 _fail(group, error)
@@ -98,7 +135,7 @@ class GroupCommit(Generic[Item, Result]):
                         return await self._write(session, items)
             except TransactionConflict:
                 conflicts += 1
-                if conflicts >= _CONFLICT_TRIES:
+                if conflicts >= (_CONFLICT_TRIES if len(items) == 1 else _GROUP_CONFLICT_TRIES):
                     raise
                 await asyncio.sleep(0.005 * conflicts)
             except UnicodeEncodeError as error:

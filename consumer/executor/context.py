@@ -16,6 +16,7 @@ from consumer.agents.door import Agent, Input, Reader, StepKind
 from consumer.errors import AgentError, LeaseLost
 from consumer.executor.commit import GroupCommit
 from consumer.executor.measure import call_ended
+from consumer.executor.threads import in_thread
 from consumer.llm import CallFinished, CallStarted, ModelClient, ModelRequest
 from consumer.outcome.transaction import faults, refuse_control
 from consumer.records import decode, encode
@@ -66,6 +67,7 @@ class RunContext:
         self._services = services
         self._stored = {step.name: step for step in stored(job)}
         self._used: set[str] = set()
+        self.lost = False
         self._number = 0
         self._calls: dict[str, int] = {}
 
@@ -105,7 +107,7 @@ class RunContext:
         if inspect.iscoroutinefunction(function):
             value = await function(*arguments)
         else:
-            value = await asyncio.to_thread(function, *arguments)
+            value = await in_thread(function, *arguments)
             if inspect.isawaitable(value):
                 value = await value
         try:
@@ -175,6 +177,7 @@ class RunContext:
 
     async def _keep(self, checkpoint: Checkpoint) -> None:
         if not await self._services.checkpoints.submit(checkpoint):
+            self.lost = True
             raise LeaseLost(f"run {self._job.id}: step {checkpoint.name!r} finished after its lease was lost")
         CHECKPOINTS.add()
 
@@ -188,6 +191,7 @@ class RunContext:
             call.input_sha256,
         ))  # fmt: skip
         if call_id is None:
+            self.lost = True
             raise LeaseLost(f"run {self._job.id}: the lease was lost before a call of step {step!r}")
         return call_id
 

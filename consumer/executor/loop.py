@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from consumer import claim, db, moves, outcome, steps
 from consumer.agents.door import Agent
-from consumer.errors import LeaseLost, Outage, RowcallError, TransactionConflict
+from consumer.errors import ConfigurationError, LeaseLost, Outage, RowcallError, TransactionConflict
 from consumer.executor.beat import Beat
 from consumer.executor.commit import GroupCommit
 from consumer.executor.context import PoolReader, Services
@@ -32,6 +32,10 @@ _log = logging.getLogger(__name__)
 _PAUSE_SECONDS = 300.0
 # While another worker promotes: look again soon, its jobs may be more than it can hold.
 _PROMOTION_WAIT = 0.02
+# How often lanes are looked through for what statements by hand have broken.
+_MEND_SECONDS = 60.0
+# A group of runs must not wait longer for one row that somebody else holds.
+_LOCK_SECONDS = 0.5
 # Sessions: for grouped writes and claims, for outcomes with agents' SQL, for agents' reads.
 _POOL_SIZE = 6
 _WRITERS = 8
@@ -82,6 +86,7 @@ class Executor:
             lost=self._lost_in_thread,
         )
         self._reclaim_at = 0.0
+        self._mend_at = 0.0
         self._pulse = HEALTH.loop("executor", limit_seconds=max(30.0, 5 * settings.poll_seconds))
 
     @property
@@ -113,24 +118,23 @@ class Executor:
         self._pulse.beat()
         RUNS_IN_FLIGHT.set(len(self._active))
         room = self._settings.runs_in_flight - len(self._active)
-        if room <= 0:
-            return self._settings.poll_seconds
+        placed, jobs = 0, list[ClaimedJob]()
         try:
             with db.translated():
                 async with self._pool.connection() as session:
-                    if time.monotonic() >= self._reclaim_at:
-                        self._reclaim_at = time.monotonic() + self._settings.lease_seconds / 3
-                        if taken := await claim.reclaim(session):
-                            RECLAIMED.add(taken)
-                            _log.warning("%d expired runs reclaimed", taken, extra={"action": "reclaim"})
-                        await claim.unpause_agents(session, list(self._agents))
-                    placed = await claim.promote(session)
-                    jobs = await claim.claim(session, self._lease, list(self._agents), room)
+                    await self._mend(session)
+                    if room > 0:
+                        placed = await claim.promote(session)
+                        jobs = await claim.claim(session, self._lease, list(self._agents), room)
         except TransactionConflict:
             return 0.0
-        except Outage as error:
-            _log.warning("no work can be claimed: %s", error, extra={"action": "database_outage"})
-            OUTAGES.add(dependency="database")
+        except ConfigurationError:
+            raise
+        except RowcallError as error:
+            # Whatever one row or one moment refuses must not end the worker for all.
+            _log.error("no work can be claimed: %s", error, extra={"action": "claim_failed", "code": error.code})
+            if isinstance(error, Outage):
+                OUTAGES.add(dependency="database")
             HEALTH.report("executor database", ready=False, detail=str(error))
             return 1.0
         HEALTH.report("executor database", ready=True)
@@ -141,9 +145,26 @@ class Executor:
         if placed < 0:
             return _PROMOTION_WAIT
         # A full claim or a full promotion: there is more.
-        if jobs and len(jobs) < room and placed < claim.PROMOTE_LIMIT:
+        if room <= 0 or (jobs and len(jobs) < room and placed < claim.PROMOTE_LIMIT):
             return self._settings.poll_seconds
         return 0.0 if jobs or placed else self._settings.poll_seconds
+
+    async def _mend(self, session: db.Session) -> None:
+        """What is due now and then, also while every slot is taken: expired leases, ended pauses, broken lanes."""
+        now = time.monotonic()
+        if now >= self._reclaim_at:
+            self._reclaim_at = now + self._settings.lease_seconds / 3
+            if taken := await claim.reclaim(session):
+                RECLAIMED.add(taken)
+                _log.warning("%d expired runs reclaimed", taken, extra={"action": "reclaim"})
+            await claim.unpause_agents(session, list(self._agents))
+        if now >= self._mend_at:
+            self._mend_at = now + _MEND_SECONDS
+            if mended := await claim.mend_lanes(session):
+                _log.error(
+                    "%d lanes were broken by statements outside Rowcall's functions and are mended", mended,
+                    extra={"action": "lanes_mended"},
+                )  # fmt: skip
 
     def _start(self, job: ClaimedJob) -> None:
         self._beat.hold(job.id, job.epoch)
@@ -231,7 +252,7 @@ async def run_executor(settings: Settings, agents: Sequence[Agent], stop: asynci
     url = settings.database_url.get_secret_value()
     patience = settings.lease_seconds
     idle = settings.lease_seconds
-    pool = await db.open_pool(url, name="executor", size=_POOL_SIZE, idle_seconds=idle)
+    pool = await db.open_pool(url, name="executor", size=_POOL_SIZE, idle_seconds=idle, lock_seconds=_LOCK_SECONDS)
     writers = await db.open_pool(url, name="executor outcome", size=_WRITERS, idle_seconds=idle, for_agents=True)
     readers = await db.open_pool(
         url, name="agent sql", size=_READERS, idle_seconds=idle, read_only=True, for_agents=True
@@ -247,9 +268,13 @@ async def run_executor(settings: Settings, agents: Sequence[Agent], stop: asynci
             async with pool.connection() as session:
                 system = await outcome.system_identifier(session)
         services = Services(
-            checkpoints=GroupCommit(pool, keep, name="checkpoints", patience=patience),
+            checkpoints=GroupCommit(
+                pool, keep, name="checkpoints", patience=patience, weigh=lambda step: len(step.output)
+            ),
             calls_sent=GroupCommit(pool, steps.call_sent, name="calls sent", patience=patience),
-            calls_done=GroupCommit(pool, steps.call_done, name="calls done", patience=patience),
+            calls_done=GroupCommit(
+                pool, steps.call_done, name="calls done", patience=patience, weigh=lambda call: len(call.response or "")
+            ),
             model=model,
             reader=PoolReader(readers),
         )
@@ -257,11 +282,14 @@ async def run_executor(settings: Settings, agents: Sequence[Agent], stop: asynci
         await _prepare(outbox)
         settler = Settler(
             pool=writers,
-            group=GroupCommit(pool, moves.settle_group, name="outcomes", patience=patience),
+            group=GroupCommit(
+                pool, moves.settle_group, name="outcomes", patience=patience, weigh=lambda move: len(move.result or "")
+            ),
             send=outbox.send,
             policy=RetryPolicy(settings.retry_base_seconds, settings.retry_cap_seconds),
             system=system,
             patience=patience,
+            deadline_seconds=settings.run_deadline_seconds,
         )
         wake.start()
         await Executor(settings, agents, pool, services, settler, wake).run(stop)

@@ -31,6 +31,8 @@ from consumer.records import Change, ReadRow, payload
 from consumer.records.jobs import ClaimedJob, Failed, Lost, Released, Retry, Review, Succeeded, Verdict
 
 _log = logging.getLogger(__name__)
+# Retries of an outage that burn no attempt: days, at the longest delay.
+_OUTAGE_TRIES = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,9 @@ async def perform(
     except ModelUnavailable as error:
         pause = f"{error.code}: {error}"
         verdict = Released(reason=pause)
+    except LeaseLost as error:
+        # Only our own writes can tell; an agent that raises it has failed like with any other exception.
+        verdict = Lost(str(error)) if context is not None and context.lost else raised(error, job, policy)
     except RowcallError as error:
         verdict = verdict_of(error, job, agent, policy)
     except asyncio.CancelledError as error:
@@ -108,7 +113,7 @@ async def perform(
         if task is None or task.cancelling():
             raise
         verdict = raised(error, job, policy)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever an agent raises ends its own run, nothing else
+    except (Exception, SystemExit, GeneratorExit) as error:  # noqa: BLE001 - whatever an agent raises ends its own run, nothing else
         if isinstance(error, TimeoutError) and deadline.expired():
             text = f"the run did not end within {deadline_seconds:g} s (ROWCALL_RUN_DEADLINE_SECONDS)"
             verdict = Retry(DeadlineExceeded.code, text, policy.delay(job.attempt))
@@ -122,7 +127,12 @@ def watched(agent: Agent, message: Input) -> Input:
     if not isinstance(message, Change) or message.after is None:
         return message
     change = replace(message, after=ReadRow(message.after))
-    agent.wants(change)
+    try:
+        agent.wants(change)
+    except Exception:  # noqa: BLE001 - it held once, at intake; what it read until here is what counts
+        _log.info(
+            "trigger failed on a second look", exc_info=True, extra={"action": "when_failed", "agent": agent.name}
+        )
     return change
 
 
@@ -135,34 +145,53 @@ async def _judged(job: ClaimedJob, agent: Agent, context: RunContext, message: I
 def raised(error: BaseException, job: ClaimedJob, policy: RetryPolicy) -> Retry:
     """The verdict on an exception of the agent's own code."""
     _log.error("agent failed", exc_info=error, extra={"action": "agent_exception", **job.labels})
-    summary = traceback.format_exception_only(error)[-1].strip()
+    summary = f"{type(error).__name__}: {said(error)}"
     return Retry("agent_exception", f"{summary} ({_place(error)})", policy.delay(job.attempt))
 
 
 def verdict_of(error: RowcallError, job: ClaimedJob, agent: Agent, policy: RetryPolicy) -> Verdict:
     """What an error means for the run; one line a class of the tree."""
+    code, text = coded(error), said(error)
     match error:
         case LeaseLost():
-            return Lost(str(error))
+            return Lost(text)
         case RetryLater(delay_seconds=delay):
-            return Retry(error.code, str(error), delay, counts=False)
+            return Retry(code, text, seconds(delay), counts=False)
         case GiveUp() | AgentError() | ModelFatal():
-            return Failed(error.code, str(error))
+            return Failed(code, text)
         case ModelInvalid(parseable=True):
             return validate.held(agent, error)
         case ModelRetryable(retry_after_seconds=wish):
-            return Retry(error.code, str(error), policy.delay(job.attempt, at_least=wish))
+            return Retry(code, text, policy.delay(job.attempt, at_least=wish))
         case DataRefused():
-            return Failed(error.code, str(error))
+            return Failed(code, text)
         case Outage(dependency="database") if error.code != Outage.code:
             # The database answered, and refused a statement of the agent's (a trigger that raises, for one).
-            return Retry(error.code, str(error), policy.delay(job.attempt))
+            return Retry(code, text, policy.delay(job.attempt))
         case Outage():
-            # Not the run's fault, and no number of attempts outlasts an outage.
-            return Retry(error.code, str(error), policy.delay(job.attempt), counts=False)
+            # Not the run's fault, and no number of attempts outlasts an outage; but an agent may raise it for ever.
+            return Retry(code, text, policy.delay(job.attempt), counts=job.epoch > _OUTAGE_TRIES)
         case ModelError() | ConfigurationError():
-            return Retry(error.code, str(error), policy.delay(job.attempt))
-    return Retry(error.code, str(error), policy.delay(job.attempt))
+            return Retry(code, text, policy.delay(job.attempt))
+    return Retry(code, text, policy.delay(job.attempt))
+
+
+def said(error: BaseException) -> str:
+    """The message of an exception, whatever its author made of `__str__`."""
+    try:
+        return str(error)
+    except Exception as fault:  # noqa: BLE001 - the run's end must be told even where its error cannot be
+        return f"{type(error).__name__}, whose message cannot be read: {type(fault).__name__}"
+
+
+def coded(error: RowcallError) -> str:
+    """The code of an error; its class' where an author gave something that is no text."""
+    return error.code if isinstance(error.code, str) else type(error).code
+
+
+def seconds(delay: object) -> float:
+    """A delay an author asked for; 0 for what is no number."""
+    return float(delay) if isinstance(delay, int | float) else 0.0
 
 
 def _place(error: BaseException) -> str:

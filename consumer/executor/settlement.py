@@ -11,7 +11,15 @@ from typing import TypeVar
 
 from consumer import db, moves, outcome, review, steps
 from consumer.agents.door import Agent, Input
-from consumer.errors import DataRefused, LeaseLost, Outage, RowcallError, StaleRow, TransactionConflict
+from consumer.errors import (
+    DataRefused,
+    DeadlineExceeded,
+    LeaseLost,
+    Outage,
+    RowcallError,
+    StaleRow,
+    TransactionConflict,
+)
 from consumer.executor.commit import GroupCommit
 from consumer.executor.run import Performed, RetryPolicy, raised, verdict_of
 from consumer.records import Change, payload
@@ -33,6 +41,7 @@ class Settler:
     policy: RetryPolicy
     system: int
     patience: float
+    deadline_seconds: float
 
     async def settle(self, job: ClaimedJob, agent: Agent, performed: Performed, started_at: dt.datetime) -> Verdict:
         """Carry the verdict out and return the one that came to pass."""
@@ -68,17 +77,25 @@ class Settler:
         self, job: ClaimedJob, agent: Agent, message: Input, passed: int, verdict: Succeeded, started_at: dt.datetime
     ) -> Verdict:
         result = outcome.Outcome(job, agent, message, verdict.answer, passed + 1, started_at)
+        # The server ends the transaction at the deadline; this one ends a write that waits for something else.
+        deadline = asyncio.timeout(self.deadline_seconds)
         try:
             try:
-                await self._patiently(
-                    job, lambda session: outcome.write(session, result, self.send, system=self.system)
-                )
+                async with deadline:
+                    await self._patiently(
+                        job, lambda session: outcome.write(session, result, self.send, system=self.system)
+                    )
             except StaleRow as error:
                 return await self._stale(job, agent, message, verdict, error)
         except LeaseLost as error:
             return Lost(str(error))
         except RowcallError as error:
             return verdict_of(error, job, agent, self.policy)
+        except TimeoutError as error:
+            if not deadline.expired():
+                return raised(error, job, self.policy)
+            text = f"the outcome did not end within {self.deadline_seconds:g} s (ROWCALL_RUN_DEADLINE_SECONDS)"
+            return Retry(DeadlineExceeded.code, text, self.policy.delay(job.attempt))
         except Exception as error:  # noqa: BLE001 - whatever an agent's write raises ends its own run and nothing else
             return raised(error, job, self.policy)
         return verdict

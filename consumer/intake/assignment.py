@@ -61,7 +61,7 @@ class Assignment:
         self.next |= chosen
         self.consumer.place(chosen)
         if chosen:
-            _log.info("partitions placed", extra={"action": "place", "partitions": _shown(chosen)})
+            _log.info("partitions placed", extra={"action": "place", "partitions": shown(chosen)})
 
     def lift(self, places: Iterable[Place] | None = None) -> None:
         """Stop reading these partitions, or all; what was fetched and not admitted is read again after `place`."""
@@ -98,5 +98,6 @@ class Assignment:
         return moved
 
 
-def _shown(chosen: Mapping[Place, int]) -> str:
+def shown(chosen: Mapping[Place, int]) -> str:
+    """Positions as people read them: topic/partition@offset."""
     return ", ".join(f"{topic}/{number}@{offset}" for (topic, number), offset in sorted(chosen.items()))

@@ -1,6 +1,7 @@
 """Back-pressure: intake stops reading while too many jobs wait, and goes on below four fifths of the limit.
 
-The backlog stays in Kafka then, where it costs nothing; the group membership is kept.
+The backlog stays in Kafka then, where it costs nothing; the group membership is kept. Only jobs that an agent is to
+work off count: those of paused, retired and unknown agents stop nobody.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ _SQL: Final = db.queries("intake")
 
 RESUME_AT: Final = 0.8
 CHECK_SECONDS: Final = 1.0
+_SHARE: Final = 20
+"""Counting takes at most one part in so many of the time, however much there is to count."""
 
 
 class Backlog:
@@ -28,6 +31,7 @@ class Backlog:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._checked = float("-inf")
+        self._took = 0.0
         self._grown = True
         self.full = False
 
@@ -42,12 +46,13 @@ class Backlog:
             Outage: the database does not answer.
         """
         now = time.monotonic()
-        if now - self._checked < CHECK_SECONDS or not (self._grown or self.full):
+        if now - self._checked < max(CHECK_SECONDS, self._took * _SHARE) or not (self._grown or self.full):
             return self.full
         self._checked = now
         self._grown = False
         with db.translated():
             row = session.execute(_SQL["backlog"], {"limit": self._limit + 1}).fetchone()
+        self._took = time.monotonic() - now
         waiting = 0 if row is None else int(row["waiting"])
         telemetry.BACKLOG.set(waiting)
         full = waiting > (self._limit * RESUME_AT if self.full else self._limit)

@@ -3,7 +3,8 @@
 A turn: have sessions, a fresh roster, the subscription and the partitions in place; poll; prepare a batch; see the one
 before it committed and hand this one in; tell Kafka. Only while messages flow do two batches overlap. Any
 failure that time can cure lifts all partitions, keeps polling (so the group keeps us) and begins again from the stored
-positions after a growing pause. Configuration errors and a client that failed for good end the loop.
+positions after a growing pause. So does a message that the database takes in no form: nothing is passed by, and each
+try says where it stands. Configuration errors and a client that failed for good end the loop.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from typing import Final
 from consumer import activate, db, dedup, telemetry
 from consumer.agents.door import Agent
 from consumer.dedup import Calendar, RosterChanged
-from consumer.errors import Outage, TransactionConflict
-from consumer.intake.assignment import Assignment
+from consumer.errors import ConfigurationError, Outage, RowcallError, TransactionConflict
+from consumer.intake.assignment import Assignment, shown
 from consumer.intake.backpressure import Backlog
 from consumer.intake.pipeline import Overlap, Pipeline
-from consumer.intake.roster import View, view
+from consumer.intake.roster import Reminder, View, view
 from consumer.intake.routing import subscriptions
 from consumer.kafka import Brokers, Consumer, Place, Record
 from consumer.schema_registry import SchemaRegistry
@@ -43,6 +44,7 @@ _PRUNE_TIMEOUT: Final = "3s"
 _LAG_SECONDS: Final = 5.0
 _FIRST_PAUSE: Final = 0.2
 _LONGEST_PAUSE: Final = 10.0
+_KAFKA_FATAL: Final = "kafka_fatal"
 _CALM_SECONDS: Final = 3.0
 """After an outage, as long without a message or a failure counts as over."""
 
@@ -80,6 +82,7 @@ class Intake:
         self._overlap = Overlap()
         self._handed_in: dict[Place, int] = {}
         self._view: View | None = None
+        self._reminder = Reminder()
         self._subscribed: frozenset[str] = frozenset()
         self._due: dict[str, float] = {}
         self._blocked_until = 0.0
@@ -127,7 +130,9 @@ class Intake:
                     self._abandon()
                     self._assignment.lift()
                     self._due.pop("roster", None)
-                except (Outage, TransactionConflict) as error:
+                except RowcallError as error:
+                    if _is_final(error):
+                        raise
                     self._bear(error)
         finally:
             self._pulse.end()
@@ -224,10 +229,19 @@ class Intake:
         if self._consumer.batch < self._settings.intake_batch:
             self._consumer.batch = min(self._settings.intake_batch, self._consumer.batch * 2)
 
-    def _bear(self, error: Outage | TransactionConflict) -> None:
-        """Something is away: stop reading, keep polling, and try again after a pause."""
+    def _bear(self, error: RowcallError) -> None:
+        """Something is away, or cannot be stored: stop reading, keep polling, and try again after a pause."""
         dependency = error.dependency if isinstance(error, Outage) else "database"
-        if self._outages == 0:
+        passing = isinstance(error, Outage | TransactionConflict)
+        if not passing:
+            standing = {place: self._assignment.next[place] for place in self._consumer.placed}
+            _log.error(
+                "intake cannot go on and passes nothing by, it tries again: %s; it stands at %s",
+                error,
+                shown(standing) or "no partition",
+                extra={"action": "intake_stuck", "code": error.code},
+            )
+        elif self._outages == 0:
             telemetry.OUTAGES.add(dependency=dependency)
             _log.warning("intake waits: %s", error, extra={"action": "outage", "dependency": dependency})
         timed_out = error.code == "db_25P04"
@@ -242,13 +256,15 @@ class Intake:
         pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(self._outages, 10)) * random.uniform(0.5, 1.0)
         self._blocked_until = time.monotonic() + pause
         self._outages += 1
-        self._pause("outage", f"{dependency} is away: {error}")
+        self._pause("outage", f"{dependency} is away: {error}" if passing else f"stuck: {error}")
 
     def _abandon(self) -> None:
         """Let the admission under way end, whichever way: positions tell, when the partitions are placed again."""
         try:
             self._settle()
-        except (Outage, RosterChanged) as error:
+        except RowcallError as error:
+            if _is_final(error):
+                raise
             _log.info("admission abandoned: %s", error, extra={"action": "admission_abandoned"})
 
     def _ensure_sessions(self) -> tuple[db.SyncSession, Pipeline]:
@@ -277,6 +293,7 @@ class Intake:
                 self._assignment.lift()
                 self._report_roster(fresh)
             self._view = fresh
+            self._reminder.tell(fresh)
         if self._view.topics != self._subscribed:
             self._consumer.subscribe(self._view.topics)
             self._subscribed = self._view.topics
@@ -284,12 +301,6 @@ class Intake:
 
     def _report_roster(self, fresh: View) -> None:
         telemetry.TOPICS_PAUSED.set(len(fresh.left_alone), reason="missing_agent")
-        for name in fresh.lacking:
-            _log.warning(
-                "agent %s is active, but its code is not in ROWCALL_AGENTS: its topics are not read here",
-                name,
-                extra={"action": "missing_agent", "agent": name},
-            )
         for name in fresh.outdated:
             _log.warning(
                 "a newer version of agent %s is active than this process has",
@@ -338,3 +349,8 @@ class Intake:
             return False
         self._due[what] = now + seconds
         return True
+
+
+def _is_final(error: RowcallError) -> bool:
+    """Whether no later turn of this loop can fare better."""
+    return isinstance(error, ConfigurationError) or error.code == _KAFKA_FATAL

@@ -4,8 +4,9 @@ Before: the poll. After: the offsets' commit. It needs no Kafka, so benchmarks a
 their own: `take` for one batch, `take_all` for many. `Overlap` admits one batch in a thread of its own while the next
 is prepared; a batch is handed in only when the one before it is known to be committed.
 
-Promises: what the database refuses is found by halving the batch and becomes a dead letter, the rest goes on; an outage
-or a conflict leaves nothing half done.
+Promises: what the database refuses is found by halving the batch and becomes a dead letter, the rest goes on; what not
+even a dead letter can hold is raised with its coordinates and never passed by; an outage or a conflict leaves nothing
+half done.
 """
 
 from __future__ import annotations
@@ -86,6 +87,7 @@ class Pipeline:
         Raises:
             Outage: database or registry is away; positions tell what was admitted.
             RosterChanged: nothing was admitted.
+            DataRefused: one message cannot be stored in any form; what came before it was admitted.
         """
         return self.commit(self.prepare(records, cluster=cluster, ids=ids, subscribed=subscribed, stamp=stamp))
 
@@ -138,7 +140,7 @@ class Pipeline:
         """Admit a prepared batch, with all it takes.
 
         Raises:
-            Outage, RosterChanged: as `take`.
+            Outage, RosterChanged, DataRefused: as `take`.
         """
         done = self._admit(prepared.batch)
         prepared.routed.count()
@@ -203,7 +205,15 @@ class Pipeline:
             done = self._persevere(batch, careful=True)
         except DataRefused as error:
             batch = batch.refused(error.code, str(error))
-            done = self._persevere(batch, careful=False)
+            try:
+                done = self._persevere(batch, careful=False)
+            except DataRefused as last:
+                record = batch.records[0]
+                raise DataRefused(
+                    f"the message at {record.topic}/{record.partition}@{record.offset} can be stored neither as jobs "
+                    f"nor as a dead letter: {last}",
+                    code=last.code,
+                ) from last
         dead_letters.announce([letter for _, letter in batch.letters])
         return done
 

@@ -1,16 +1,25 @@
 """Which agents count here: those the database has activated and this process has the code of.
 
 A topic of an active agent whose code is missing here is not read at all: it is left to a process that has it, and waits
-where there is none, so no event passes an agent by.
+where there is none, so no event passes an agent by. Since that holds up other agents of the topic as well, it is said
+again and again until somebody acts.
 """
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from consumer.activate import Roster
 from consumer.agents.door import Agent
+
+_log = logging.getLogger(__name__)
+
+REMIND_SECONDS: Final = 60.0
+"""How often missing code is complained of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +56,26 @@ def view(roster: Roster, agents: Sequence[Agent]) -> View:
         left_alone,
         tuple(row.name for row in live if row.version > code[row.name].version),
     )
+
+
+class Reminder:
+    """Complains of missing code, at once and then every REMIND_SECONDS."""
+
+    def __init__(self) -> None:
+        self._told: tuple[str, ...] = ()
+        self._due = float("-inf")
+
+    def tell(self, seen: View) -> None:
+        """Log one line for each agent that lacks its code, if it is time to."""
+        now = time.monotonic()
+        if seen.lacking == self._told and now < self._due:
+            return
+        self._told, self._due = seen.lacking, now + REMIND_SECONDS
+        for name in seen.lacking:
+            _log.error(
+                "agent %s is active, but its code is not in ROWCALL_AGENTS: its topics are read for no agent here. Add "
+                "its module to ROWCALL_AGENTS or, if it is gone or has another name now, run `rowcall agents retire %s`",
+                name,
+                name,
+                extra={"action": "missing_agent", "agent": name, "topics": ", ".join(sorted(seen.left_alone))},
+            )

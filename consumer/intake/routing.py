@@ -1,8 +1,8 @@
 """Decodes a batch and asks the agents' triggers: which message wakes whom.
 
 Before: records from Kafka. After: `own_writes` and `jobs`. Writes nothing. Promises: a message that cannot be decoded
-and a trigger that raises become dead letters and hold up nobody else; an agent is asked only about messages at or
-after its start.
+and a trigger that raises, whatever it raises, become dead letters and hold up nobody else; an agent is asked only about
+messages at or after its start; what a trigger does to the rows it is shown reaches neither the job nor another agent.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import traceback
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 from consumer import telemetry
@@ -101,7 +102,9 @@ def _woken(
 ) -> list[Agent]:
     woken = []
     decisions = routed.decisions
+    is_change = isinstance(message, Change)
     snapshot = isinstance(message, Change) and message.origin.snapshot
+    shown: Change | Event | None = None
     for agent, start in subscribed:
         name = agent.name
         if record.offset < start:
@@ -111,11 +114,15 @@ def _woken(
         if snapshot and agent.on_snapshot != "state":
             decisions[name, "snapshot"] += 1
             continue
+        if shown is None or not is_change:
+            shown = _shown(message)
         try:
-            wants = agent.wants(message)
-        except Exception as error:  # noqa: BLE001 - an agent's code may raise anything; it becomes a dead letter
+            wants = agent.wants(shown)
+        except KeyboardInterrupt:  # a person's, at a re-drive
+            raise
+        except BaseException as error:  # noqa: BLE001 - an agent's code may raise anything, sys.exit() included
             decisions[name, "dead_lettered"] += 1
-            text = f"when of agent {name} raised {type(error).__name__}: {error}\n{_innermost(error)}"
+            text = f"when of agent {name} raised {type(error).__name__}: {_text(error)}\n{_innermost(error)}"
             routed.letters.append((index, DeadLetter(record, "when_failed", text, name, message.id)))
             continue
         if wants:
@@ -123,6 +130,41 @@ def _woken(
         else:
             decisions[name, "filtered"] += 1
     return woken
+
+
+def _shown(message: Change | Event) -> Change | Event:
+    """What a trigger is shown: rows it cannot write to. Values nested in them stay as they are.
+
+    An event's data stays the dict that authors expect, so it is copied, for each agent anew.
+    """
+    if isinstance(message, Change):
+        before, after, key = message.before, message.after, message.key
+        return Change(
+            message.id,
+            message.operation,
+            None if before is None else MappingProxyType(before),
+            None if after is None else MappingProxyType(after),
+            None if key is None else MappingProxyType(key),
+            message.origin,
+            message.coordinates,
+        )
+    data = message.data
+    return Event(
+        message.id,
+        message.topic,
+        message.key,
+        data.copy() if isinstance(data, dict | list) else data,
+        MappingProxyType(message.headers),
+        message.occurred_at,
+        message.coordinates,
+    )
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as second:  # noqa: BLE001 - its __str__ is an agent's code too
+        return f"(its text raised {type(second).__name__})"
 
 
 def _innermost(error: BaseException) -> str:

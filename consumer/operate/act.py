@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -14,6 +15,8 @@ from consumer.records.jobs import storable
 SQL: Final = db.queries("operate")
 # A conflict means that two sessions met on the same rows; each repeat lets the other one end first.
 _TRIES: Final = 5
+# Seconds, together with that of one wait for a lock (query `wait_for_locks`): no person waits longer than both.
+_PATIENCE: Final = 5.0
 
 Row = Mapping[str, Any]
 _T = TypeVar("_T")
@@ -59,20 +62,27 @@ def send(session: db.SyncSession, query: str, parameters: Any = None) -> None:
         session.execute(SQL[query], parameters)
 
 
-def in_transaction(session: db.SyncSession, work: Callable[[], _T]) -> _T:
-    """`work` in a transaction, repeated while Postgres refuses it as a victim.
+def in_transaction(session: db.SyncSession, work: Callable[[], _T], *, busy: str) -> _T:
+    """`work` in a transaction, repeated while Postgres refuses it as a victim; `busy` says who else may be at it.
 
     Raises:
-        TransactionConflict: when it is still a victim after several tries.
+        OperatorError: when it is still refused after several tries, or after 5 s for a lock that another session holds.
     """
-    for _ in range(_TRIES - 1):
+    started = time.monotonic()
+    for tries in range(1, _TRIES + 1):
         try:
             with db.transaction(session):
+                send(session, "wait_for_locks")
                 return work()
-        except TransactionConflict:
-            continue
-    with db.transaction(session):
-        return work()
+        except TransactionConflict as error:
+            if tries == _TRIES or time.monotonic() - started >= _PATIENCE:
+                raise OperatorError(f"{busy} right now; try again", code="busy") from error
+    raise AssertionError("the last try returns or raises")
+
+
+def job_busy(job_id: int) -> str:
+    """Why a run cannot be held: only its outcome holds it for longer than a moment."""
+    return f"job {job_id}'s outcome is being written"
 
 
 def held_job(session: db.SyncSession, job_id: int) -> Row:
@@ -85,6 +95,17 @@ def held_job(session: db.SyncSession, job_id: int) -> Row:
     if row is None:
         raise OperatorError(f"there is no job {job_id}")
     return row
+
+
+def refuse_retired(session: db.SyncSession, agent: str) -> None:
+    """Refuse an agent that has ended, and hold off its end until this transaction has; after the run's lock.
+
+    Raises:
+        OperatorError: no worker would ever claim a run of it.
+    """
+    row = one(session, "hold_agent_state", (agent,))
+    if row is not None and row["state"] == "RETIRED":
+        raise OperatorError(f"agent {agent!r} is retired and runs no more", code="agent_retired")
 
 
 def move(

@@ -46,18 +46,23 @@ def retire(session: db.SyncSession, agent: str, act: Act) -> Retired:
     In several transactions of at most 1,000 runs each; stopping in between and repeating it is safe.
 
     Raises:
-        OperatorError: when there is no such agent.
+        OperatorError: when there is no such agent, or a run's outcome is being written for longer than a moment.
     """
     _switch(session, agent, act, "retire", allowed=("ACTIVE", "PAUSED", "RETIRED"), state="RETIRED")
     total = 0
-    while cancelled := in_transaction(session, lambda: _cancel_some(session, agent, act)):
+    busy = f"agent {agent} is retired, but the outcome of a run of it is being written"
+    while (cancelled := in_transaction(session, lambda: _cancel_some(session, agent, act), busy=busy)) is not None:
         total += cancelled
     return Retired(agent, total)
 
 
-def _cancel_some(session: db.SyncSession, agent: str, act: Act) -> int:
-    text = f"agent {agent} was retired by {act.name}"
-    ids = [row["id"] for row in every(session, "cancel_some", {"agent": agent, "error": text})]
+def _cancel_some(session: db.SyncSession, agent: str, act: Act) -> int | None:
+    """How many were cancelled; None when no run was left. All of a batch may have ended before they were locked."""
+    row = one(session, "cancel_some", {"agent": agent, "error": f"agent {agent} was retired by {act.name}"})
+    assert row is not None
+    if row["live"] == 0:
+        return None
+    ids = row["moved"]
     if ids:
         close_reviews(session, ids, act)
         audit(session, act, "cancel", f"agent {agent}", runs=len(ids), first=min(ids), last=max(ids))
@@ -80,4 +85,4 @@ def _switch(
             send(session, "hint")
         audit(session, act, action, f"agent {agent}", before=row["state"])
 
-    in_transaction(session, work)
+    in_transaction(session, work, busy=f"agent {agent} is being activated or its events are being admitted")

@@ -15,9 +15,9 @@ from typing import Any, Final
 from pydantic import BaseModel, ValidationError
 
 from consumer import db
+from consumer.agents.door import answer_text, read_answer_text
 from consumer.errors import OperatorError
-from consumer.operate.act import Act, Row, audit, every, held_job, in_transaction, move, one, send
-from consumer.records import decode, encode
+from consumer.operate.act import Act, Row, audit, every, held_job, in_transaction, job_busy, move, one, send
 
 STATES: Final = ("OPEN", "APPROVED", "REJECTED", "CLOSED")
 
@@ -65,7 +65,9 @@ def show_review(session: db.SyncSession, review_id: int) -> ReviewReport:
     if row is None:
         raise OperatorError(f"there is no review {review_id}")
     proposed = row["proposed_answer"]
-    return ReviewReport(row, tuple(row["reasons"]), row["raw_answer"], None if proposed is None else decode(proposed))
+    return ReviewReport(
+        row, tuple(row["reasons"]), row["raw_answer"], None if proposed is None else json.loads(proposed)
+    )
 
 
 def approve(
@@ -83,7 +85,9 @@ def approve(
     Raises:
         OperatorError: decided already, nothing proposed and nothing given, or the answer breaks the schema.
     """
-    return in_transaction(session, lambda: _approve(session, review_id, act, answer, schema))
+    return in_transaction(
+        session, lambda: _approve(session, review_id, act, answer, schema), busy=_busy(session, review_id)
+    )
 
 
 def reject(session: db.SyncSession, review_id: int, act: Act) -> Decided:
@@ -102,13 +106,13 @@ def reject(session: db.SyncSession, review_id: int, act: Act) -> Decided:
         audit(session, act, "reject", f"job {job_id}", review=review_id)
         return Decided(review_id, job_id, "REJECTED")
 
-    return in_transaction(session, work)
+    return in_transaction(session, work, busy=_busy(session, review_id))
 
 
 def _approve(session: db.SyncSession, review_id: int, act: Act, answer: Any, schema: type[BaseModel] | None) -> Decided:
     review = _held_review(session, review_id)
     job_id = review["job_id"]
-    text = review["proposed_answer"] if answer is None else encode(answer)
+    text = review["proposed_answer"] if answer is None else _text(answer)
     if text is None:
         raise OperatorError(
             f"review {review_id} proposes no answer ({review['code']}). Give one with --answer, or reject it"
@@ -121,6 +125,13 @@ def _approve(session: db.SyncSession, review_id: int, act: Act, answer: Any, sch
     move(session, job_id, "PENDING", attempts=-1)
     audit(session, act, "approve", f"job {job_id}", review=review_id, edited=answer is not None)
     return Decided(review_id, job_id, "APPROVED", edited=answer is not None)
+
+
+def _busy(session: db.SyncSession, review_id: int) -> str:
+    found = one(session, "job_of_review", (review_id,))
+    if found is None:
+        raise OperatorError(f"there is no review {review_id}")
+    return job_busy(found["job_id"])
 
 
 def _held_review(session: db.SyncSession, review_id: int) -> Row:
@@ -141,9 +152,16 @@ def _held_review(session: db.SyncSession, review_id: int) -> Row:
     return review
 
 
+def _text(answer: Any) -> str:
+    try:
+        return answer_text(answer)
+    except ValueError as error:
+        raise OperatorError(f"the answer cannot be stored as JSON: {error}. Give another with --answer") from error
+
+
 def _check(schema: type[BaseModel], text: str) -> None:
     try:
-        schema.model_validate_json(json.dumps(decode(text)), strict=True)
+        read_answer_text(schema, text)
     except ValidationError as error:
         wrong = "; ".join(f"{'.'.join(map(str, item['loc'])) or 'answer'}: {item['msg']}" for item in error.errors())
         raise OperatorError(

@@ -12,7 +12,20 @@ from typing import Final
 
 from consumer import db
 from consumer.errors import DataRefused, OperatorError
-from consumer.operate.act import Act, Row, audit, close_reviews, every, held_job, in_transaction, move, one, send
+from consumer.operate.act import (
+    Act,
+    Row,
+    audit,
+    close_reviews,
+    every,
+    held_job,
+    in_transaction,
+    job_busy,
+    move,
+    one,
+    refuse_retired,
+    send,
+)
 
 STATUSES: Final = (
     "PENDING",
@@ -95,16 +108,17 @@ def show(session: db.SyncSession, job_id: int) -> RunReport:
 
 
 def retry(session: db.SyncSession, job_id: int, act: Act, *, from_start: bool = False) -> Moved:
-    """Queue a run again: a FAILED or CANCELLED one as a new delivery, a waiting or parked one at once.
+    """Queue a run again: a FAILED or CANCELLED one as a new delivery, a PARKED or WAITING_RETRY one at once.
 
     `from_start` throws the checkpoints away (they stay as superseded evidence); without it a run resumes after its
     last one.
 
     Raises:
-        OperatorError: the state allows no retry, or another run holds the dedupe_key now.
+        OperatorError: the state allows no retry, the agent is retired, another run holds the dedupe_key now, or the
+            run's outcome is being written.
     """
     try:
-        return in_transaction(session, lambda: _retry(session, job_id, act, from_start))
+        return in_transaction(session, lambda: _retry(session, job_id, act, from_start), busy=job_busy(job_id))
     except DataRefused as error:
         raise _taken(session, job_id, error) from error
 
@@ -113,14 +127,16 @@ def cancel(session: db.SyncSession, job_id: int, act: Act) -> Moved:
     """End a run that has not ended. A worker that has it under way writes nothing any more.
 
     Raises:
-        OperatorError: when it has ended already.
+        OperatorError: when it has ended already, or its outcome is being written.
     """
-    return in_transaction(session, lambda: _cancel(session, job_id, act))
+    return in_transaction(session, lambda: _cancel(session, job_id, act), busy=job_busy(job_id))
 
 
 def _retry(session: db.SyncSession, job_id: int, act: Act, from_start: bool) -> Moved:
     job = held_job(session, job_id)
     before, delivery = job["status"], job["delivery"]
+    if before in ("FAILED", "CANCELLED", "WAITING_RETRY", "PARKED"):
+        refuse_retired(session, job["agent"])
     if before in ("FAILED", "CANCELLED"):
         move(session, job_id, "PENDING", attempts=-job["attempt_count"])
         delivery = _deliver_again(session, job)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import math
 import re
 import struct
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
@@ -54,36 +55,57 @@ class OutcomeTransaction:
     def __init__(self, session: db.Session, *, check_stale: bool) -> None:
         self._session = session
         self._check_stale = check_stale
+        self._open = True
+        # Statements of one run go one by one; closing waits for the last.
+        self._turn = asyncio.Lock()
         self.emissions: list[Emission] = []
+
+    async def close(self) -> None:
+        """Let nothing more in: an agent that keeps `tx`, or forgot to await it, must not write past the fence."""
+        async with self._turn:
+            self._open = False
 
     async def execute(self, statement: str, *parameters: Any) -> int:
         """Run one statement and return how many rows it touched; see the door."""
         refuse_control(statement)
-        with faults():
+        async with self._statement():
             return await db.run_one(self._session, statement, parameters)
 
     async def rows(self, query: str, *parameters: Any) -> list[dict[str, Any]]:
         """The rows one statement returns; see the door."""
         refuse_control(query)
-        with faults():
+        async with self._statement():
             return await db.fetch_all(self._session, query, parameters)
 
     async def update(self, change: Change, columns: Mapping[str, Any]) -> None:
         """Update the row of `change`; see the door."""
         if not change.key:
             raise AgentError(f"{change.origin.table} has no key; update it with tx.execute")
-        current = await db.lock_row(self._session, change.origin.schema, change.origin.table, change.key)
-        if current is None:
-            raise StaleRow(f"the row {_shown(change)} is gone")
-        if self._check_stale:
-            changed = changed_columns(change, current, set(columns))
-            if changed:
-                raise StaleRow(f"{_shown(change)}: {', '.join(changed)} changed since the agent read the row")
-        await db.update_row(self._session, change.origin.schema, change.origin.table, change.key, columns)
+        async with self._statement():
+            current = await db.lock_row(self._session, change.origin.schema, change.origin.table, change.key)
+            if current is None:
+                raise StaleRow(f"the row {_shown(change)} is gone")
+            if self._check_stale:
+                changed = changed_columns(change, current, set(columns))
+                if changed:
+                    raise StaleRow(f"{_shown(change)}: {', '.join(changed)} changed since the agent read the row")
+            await db.update_row(self._session, change.origin.schema, change.origin.table, change.key, columns)
 
     def emit(self, topic: str, *, key: object, record: BaseModel | Mapping[str, Any], event_type: str = "") -> None:
         """Send `record` through the outbox; see the door."""
+        self._refuse_closed()
         self.emissions.append(Emission(topic, None if key is None else str(key), record, event_type))
+
+    @asynccontextmanager
+    async def _statement(self) -> AsyncIterator[None]:
+        async with self._turn:
+            self._refuse_closed()
+            with faults():
+                yield
+
+    def _refuse_closed(self) -> None:
+        if not self._open:
+            raise AgentError("the outcome transaction is over; await every use of tx inside @agent.write")
 
 
 def refuse_control(statement: str) -> None:

@@ -54,7 +54,10 @@ async def write(session: db.Session, outcome: Outcome, send: Sender, *, system: 
         if await (await session.execute(_SQL["fence"], fence)).fetchone() is None:
             raise LeaseLost(f"run {job.id} is not ours any more (epoch {job.epoch})")
         transaction = OutcomeTransaction(session, check_stale=outcome.agent.on_stale != "write")
-        await outcome.agent.put(transaction, outcome.message, outcome.answer)
+        try:
+            await outcome.agent.put(transaction, outcome.message, outcome.answer)
+        finally:
+            await transaction.close()
         await send(session, job, transaction.emissions)
         await session.execute(
             _SQL["write_step"],

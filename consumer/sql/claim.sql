@@ -6,6 +6,10 @@ SELECT rowcall.promote(%s) AS placed;
 -- Takes up to %s runs from owners whose lease or deadline is over.
 SELECT rowcall.reclaim(%s) AS reclaimed;
 
+-- name: mend_lanes
+-- Puts right up to %s lanes that statements by hand have broken; see 0002_moves.sql.
+SELECT rowcall.mend_lanes(%s) AS mended;
+
 -- name: claim
 -- Takes the heads of ready lanes; see 0002_moves.sql. Brings the checkpoints of a resumed run with it: a second
 -- statement could fail and leave the claim to its lease.

@@ -6,7 +6,7 @@ SELECT current_setting('server_version_num')::integer AS version, current_settin
     current_database()::text AS database;
 
 -- name: rights
--- What our role lacks in the schema, and whether it may replicate.
+-- What our role lacks in the schema, whether it may replicate, and whether it may do anything at all.
 SELECT ARRAY(
         SELECT format('%%s on rowcall.%%s', p, c.relname) FROM pg_class c
         CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS p
@@ -14,7 +14,8 @@ SELECT ARRAY(
         AND (c.relname, p) NOT IN (('audit', 'UPDATE'), ('audit', 'DELETE'))
         AND NOT has_table_privilege(c.oid, p) ORDER BY c.relname, p
     ) AS missing,
-    (SELECT rolreplication OR rolsuper FROM pg_roles WHERE rolname = current_user) AS replicates;
+    (SELECT rolreplication OR rolsuper FROM pg_roles WHERE rolname = current_user) AS replicates,
+    (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) AS superuser;
 
 -- name: slots
 -- The logical slots of this database, and how much WAL each keeps.
@@ -39,4 +40,8 @@ SELECT (SELECT count(*) FROM rowcall.dead_letters WHERE state = 'OPEN') AS dead_
     (SELECT count(*) FROM rowcall.agent_jobs WHERE status = 'PARKED') AS parked,
     ARRAY(SELECT name || coalesce(': ' || state_reason, '') FROM rowcall.agents WHERE state = 'PAUSED') AS paused,
     ARRAY(SELECT DISTINCT job_type FROM rowcall.agent_jobs WHERE status IN ('PENDING', 'WAITING_RETRY', 'RUNNING')
-        AND NOT job_type = ANY (%(agents)s)) AS strangers;
+        AND NOT job_type = ANY (%(agents)s)) AS strangers,
+    ARRAY(SELECT format('%%s: %%s (%%s)', j.job_type, count(*), coalesce(a.state, 'not activated'))
+        FROM rowcall.agent_jobs j LEFT JOIN rowcall.agents a ON a.name = j.job_type
+        WHERE j.status = 'PENDING' AND a.state IS DISTINCT FROM 'ACTIVE'
+        GROUP BY j.job_type, a.state ORDER BY j.job_type) AS idle;

@@ -9,13 +9,29 @@ SELECT id, job_type, coalesce(root_event, event_id, 'job:' || id) AS root, depth
 FROM rowcall.agent_jobs WHERE id = ANY (%(ids)s::bigint[]);
 
 -- name: backlog
--- Jobs that wait, counted no further than the limit: those outside the lanes, and those inside (the few that run or
--- wait for a person with them). Both from indexes alone.
-SELECT (SELECT count(*) FROM (SELECT FROM rowcall.agent_jobs WHERE lane_seq IS NULL AND status = 'PENDING'
-                              LIMIT %(limit)s) AS outside)
-    + (SELECT count(*) FROM (SELECT FROM rowcall.agent_jobs WHERE lane_seq IS NOT NULL
-        AND status IN ('PENDING', 'RUNNING', 'WAITING_RETRY', 'WAITING_REVIEW', 'WAITING_EVENT', 'PARKED')
-        LIMIT %(limit)s) AS inside) AS waiting;
+-- Jobs that wait for agents that can run, counted to about the limit: jobs of paused, retired and unknown agents may lie
+-- for ever and must not hold up the others. Outside the lanes few wait for long, and no more than twice the limit are
+-- looked at. Inside, an index alone gives an agent's live jobs; those that wait for a person or a retry are taken off
+-- again (the few that run stay in).
+WITH running AS MATERIALIZED (
+    SELECT name FROM rowcall.agents
+    WHERE state = 'ACTIVE' OR (state = 'PAUSED' AND paused_until <= rowcall.now())
+), idle AS MATERIALIZED (
+    SELECT count(*) AS jobs FROM (
+        SELECT FROM rowcall.agent_jobs j JOIN running ON j.job_type = name
+        WHERE j.lane_seq IS NOT NULL AND j.status IN ('WAITING_RETRY', 'WAITING_REVIEW', 'PARKED')
+        LIMIT %(limit)s) AS resting
+)
+SELECT (SELECT count(*) FROM (SELECT job_type FROM rowcall.agent_jobs WHERE lane_seq IS NULL AND status = 'PENDING'
+                              LIMIT 2 * %(limit)s) AS outside
+        JOIN running ON job_type = name)
+    + (SELECT count(*) FROM (
+        SELECT FROM running CROSS JOIN LATERAL (
+            SELECT FROM rowcall.agent_jobs j WHERE j.job_type = name AND j.lane_seq IS NOT NULL
+            AND j.status IN ('PENDING', 'RUNNING', 'WAITING_RETRY', 'WAITING_REVIEW', 'WAITING_EVENT', 'PARKED')
+            LIMIT %(limit)s + (SELECT jobs FROM idle)) AS live
+        LIMIT %(limit)s + (SELECT jobs FROM idle)) AS inside)
+    - (SELECT jobs FROM idle) AS waiting;
 
 -- name: bound_statement
 -- For house-keeping beside the loop: give up rather than hold it up.

@@ -15,8 +15,8 @@ SELECT id, job_type AS agent, status, reason, payload::text AS payload, result::
     error_code, created_at, updated_at, started_at, finished_at, dedupe_key, input_kind, tenant, key_text AS key,
     priority, agent_version, event_id, delivery, occurred_at, source_topic, source_partition, source_offset,
     root_event, parent_job, depth, chain, traceparent, approved_answer::text AS approved_answer, approved_by,
-    result_txid, merged_count
-FROM rowcall.agent_jobs WHERE id = %s;
+    result_txid, (SELECT count(*) FROM rowcall.coalesced_events c WHERE c.job_id = j.id) AS merged_count
+FROM rowcall.agent_jobs j WHERE id = %s;
 
 -- name: steps_of
 -- Checkpoints of one run, those thrown away included.
@@ -57,6 +57,10 @@ WHERE j.id = %s ORDER BY o.created_at, o.id;
 -- What people did to the run or to its reviews.
 SELECT at, actor, action, detail::text AS detail
 FROM rowcall.audit WHERE subject = %s ORDER BY id;
+
+-- name: wait_for_locks
+-- No act of a person waits longer for one lock: an outcome holds its run for as long as the agent's write takes.
+SELECT set_config('lock_timeout', '5s', true);
 
 -- name: lock_job
 -- Holds one run for a person's move. Lock order: this job, then its review, then (in settle) its lane.
@@ -172,6 +176,10 @@ SELECT pg_advisory_xact_lock(hashtext('rowcall.roster'));
 -- Holds one agent for a person's move.
 SELECT name, state FROM rowcall.agents WHERE name = %s FOR UPDATE;
 
+-- name: hold_agent_state
+-- An agent's state, held so that it cannot be retired before this transaction ends. Lock order: after the run.
+SELECT state FROM rowcall.agents WHERE name = %s FOR SHARE;
+
 -- name: set_agent_state
 -- Pauses, resumes or retires an agent; the generation tells every intake to read the roster again.
 UPDATE rowcall.agents SET state = %(state)s, state_reason = %(reason)s, paused_until = NULL, updated_at = rowcall.now(),
@@ -179,16 +187,16 @@ UPDATE rowcall.agents SET state = %(state)s, state_reason = %(reason)s, paused_u
 WHERE name = %(name)s;
 
 -- name: cancel_some
--- Cancels up to 1,000 live runs of an agent, in id order as settle locks them; those that moved.
+-- Cancels up to 1,000 live runs of an agent, in id order as settle locks them; how many there were and those that moved.
 WITH live AS (
     SELECT array_agg(id) AS ids, count(*)::integer AS n FROM (
         SELECT id FROM rowcall.agent_jobs WHERE job_type = %(agent)s
         AND status IN ('PENDING', 'RUNNING', 'WAITING_RETRY', 'WAITING_REVIEW', 'WAITING_EVENT', 'PARKED')
         ORDER BY id LIMIT 1000) AS batch
 )
-SELECT moved AS id FROM live, rowcall.settle(ids, array_fill(NULL::bigint, ARRAY[n]),
+SELECT n AS live, ARRAY(SELECT rowcall.settle(ids, array_fill(NULL::bigint, ARRAY[n]),
     array_fill('CANCELLED'::text, ARRAY[n]), array_fill(NULL::text, ARRAY[n]),
     array_fill('cancelled'::text, ARRAY[n]), array_fill(%(error)s::text, ARRAY[n]),
     array_fill(NULL::text, ARRAY[n]), array_fill(NULL::double precision, ARRAY[n]),
-    array_fill(0, ARRAY[n])) AS moved
-WHERE n > 0;
+    array_fill(0, ARRAY[n])) WHERE n > 0) AS moved
+FROM live;

@@ -1,8 +1,13 @@
 -- name: fence
 -- First statement of an outcome transaction: locks the run, tells whether it is still ours, and binds the transaction
--- to it, so that every row the transaction writes can be traced back from the log.
-UPDATE rowcall.agent_jobs SET result_txid = pg_current_xact_id()::text::bigint, result_system = %(system)s
-WHERE id = %(id)s AND lease_epoch = %(epoch)s AND status = 'RUNNING' RETURNING id, result_txid;
+-- to it, so that every row the transaction writes can be traced back from the log. The server ends the transaction at
+-- the run's deadline: a statement that hangs is beyond our own timers.
+WITH fenced AS (
+    UPDATE rowcall.agent_jobs SET result_txid = pg_current_xact_id()::text::bigint, result_system = %(system)s
+    WHERE id = %(id)s AND lease_epoch = %(epoch)s AND status = 'RUNNING' RETURNING id, deadline
+)
+SELECT id, set_config('transaction_timeout',
+    greatest(1000, extract(epoch FROM deadline - rowcall.now()) * 1000)::bigint || 'ms', true) FROM fenced;
 
 -- name: write_step
 -- The checkpoint of the outcome itself.

@@ -56,7 +56,7 @@ RETURNING job_id, lease_epoch, step, attempt, id;
 -- late; the record belongs to the call, and nothing else is written.
 WITH asked AS MATERIALIZED (
     SELECT * FROM unnest(%(ids)s::bigint[], %(durations)s::integer[], %(statuses)s::integer[], %(codes)s::text[],
-        %(errors)s::text[], %(prompt)s::integer[], %(completion)s::integer[], %(models)s::text[], %(reasons)s::text[],
+        %(errors)s::text[], %(prompt)s::bigint[], %(completion)s::bigint[], %(models)s::text[], %(reasons)s::text[],
         %(digests)s::bytea[], %(responses)s::text[], %(validated)s::boolean[], %(validation)s::text[])
         AS a (id, duration, status, code, error, prompt, completion, model, reason, digest, response, validated,
               validation)

@@ -13,9 +13,7 @@ import logging
 import re
 import sys
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
 
-from pydantic import SecretStr
 from pythonjsonlogger.json import JsonFormatter
 
 from consumer.settings import Settings
@@ -55,22 +53,13 @@ def redact(text: str) -> str:
 
 
 def _secret_values(settings: Settings) -> list[str]:
-    values = set()
-    for name in type(settings).model_fields:
-        value = getattr(settings, name)
-        if isinstance(value, SecretStr):
-            text = value.get_secret_value()
-            password = _url_password(text)
-            values |= {password, unquote(password)} if "://" in text else {text}
-    forms = {form for value in values if len(value) >= _SHORTEST_SECRET for form in (value, json.dumps(value)[1:-1])}
+    forms = {
+        form
+        for value in settings.secrets()
+        if len(value) >= _SHORTEST_SECRET
+        for form in (value, json.dumps(value)[1:-1])
+    }
     return sorted(forms, key=len, reverse=True)
-
-
-def _url_password(text: str) -> str:
-    try:
-        return urlsplit(text).password or ""
-    except ValueError:
-        return text
 
 
 class _JsonLines(JsonFormatter):

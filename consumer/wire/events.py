@@ -19,6 +19,10 @@ from consumer.wire.identity import event_id, header_text
 ID_HEADER: Final = "id"
 OCCURRED_AT_HEADER: Final = "occurred_at"
 
+# A day and more inside what Python can hold, so that the stored moment can be read back in any session's time zone.
+_FIRST_MOMENT: Final = dt.datetime(2, 1, 1, tzinfo=dt.UTC)
+_LAST_MOMENT: Final = dt.datetime(9998, 12, 31, tzinfo=dt.UTC)
+
 Headers = Iterable[tuple[str, bytes | str | None]] | None
 """As confluent-kafka gives them; a name may come twice, then the last one counts."""
 
@@ -83,14 +87,20 @@ def _text(value: bytes | str) -> str:
 
 
 def _moment(text: str | None) -> dt.datetime | None:
-    """An ISO time with a zone; one without names no instant, and neither does any other text (the header keeps it)."""
+    """An ISO time with a zone, in UTC: Postgres takes fewer offsets than ISO.
+
+    One without a zone names no instant, and neither does any other text; years 1 and 9999 cannot be stored and read
+    everywhere. The header keeps it then.
+    """
     if text is None:
         return None
     try:
         moment = dt.datetime.fromisoformat(header_text(text))
     except ValueError:
         return None
-    return moment if moment.tzinfo is not None else None
+    if moment.tzinfo is None or not _FIRST_MOMENT <= moment <= _LAST_MOMENT:
+        return None
+    return moment.astimezone(dt.UTC)
 
 
 def describes_transaction(data: Mapping[str, Any]) -> bool:

@@ -47,8 +47,9 @@ class Statements:
 
 def jobs(session: db.SyncSession) -> list[dict[str, Any]]:
     return session.execute(
-        "SELECT job_type, payload::text AS payload, dedupe_key, key_text, run_after, merged_count "
-        "FROM rowcall.agent_jobs ORDER BY dedupe_key"
+        "SELECT job_type, payload::text AS payload, dedupe_key, key_text, run_after, "
+        "(SELECT count(*) FROM rowcall.coalesced_events c WHERE c.job_id = j.id) AS merged "
+        "FROM rowcall.agent_jobs j ORDER BY dedupe_key"
     ).fetchall()
 
 
@@ -61,7 +62,7 @@ def test_issues_queue_one_digest_a_repository_and_day_due_when_the_day_is_over(s
     found = jobs(session)
     assert [job["dedupe_key"] for job in found] == ["a:2026-11-29", "a:2026-11-30", "b:2026-11-29"]
     assert {job["job_type"] for job in found} == {issue_digest.agent.name}
-    assert [job["merged_count"] for job in found] == [1, 0, 0]
+    assert [job["merged"] for job in found] == [1, 0, 0]
     assert found[0]["run_after"] == dt.datetime(2026, 11, 30, tzinfo=dt.UTC)
     assert found[0]["key_text"] == "a"
 

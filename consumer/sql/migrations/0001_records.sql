@@ -111,14 +111,18 @@ CREATE TABLE rowcall.agent_jobs (
     approved_by text,
     result_system bigint,
     result_txid bigint,
-    merged_count integer NOT NULL DEFAULT 0,
 
     CONSTRAINT running_is_leased CHECK ((status = 'RUNNING') = (owner IS NOT NULL)
         AND (status <> 'RUNNING' OR (locked_until IS NOT NULL AND deadline IS NOT NULL AND lease_epoch > 0))),
     CONSTRAINT ended_has_an_end CHECK (
         (status IN ('SUCCEEDED', 'FAILED', 'REJECTED', 'CANCELLED')) = (finished_at IS NOT NULL)),
     CONSTRAINT failed_has_an_error CHECK (status <> 'FAILED' OR (last_error IS NOT NULL AND error_code IS NOT NULL)),
-    CONSTRAINT parked_has_a_reason CHECK (status <> 'PARKED' OR reason IS NOT NULL)
+    CONSTRAINT parked_has_a_reason CHECK (status <> 'PARKED' OR reason IS NOT NULL),
+    -- what a worker cannot load it cannot run: no times beyond those of its language
+    CONSTRAINT times_can_be_read CHECK (
+        (run_after IN ('-infinity', 'infinity') OR run_after BETWEEN '0002-01-01Z' AND '9998-12-31Z')
+        AND created_at BETWEEN '0002-01-01Z' AND '9998-12-31Z'
+        AND (occurred_at IS NULL OR occurred_at BETWEEN '0002-01-01Z' AND '9998-12-31Z'))
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.02);
 
 -- One run an event, agent and delivery, whatever else goes wrong.
@@ -154,12 +158,13 @@ CREATE TRIGGER legal_move BEFORE UPDATE OF status ON rowcall.agent_jobs FOR EACH
 
 CREATE FUNCTION rowcall.refuse_birth() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    RAISE EXCEPTION 'a job is born PENDING (or PARKED) and outside the lanes, not %', NEW.status
+    RAISE EXCEPTION 'a job is born PENDING (or PARKED), outside the lanes, never leased, tried or approved'
         USING ERRCODE = 'check_violation', CONSTRAINT = 'legal_birth';
 END $$;
 -- AFTER, not BEFORE: a BEFORE trigger would take COPY's multi-row insert away from intake.
 CREATE TRIGGER legal_birth AFTER INSERT ON rowcall.agent_jobs FOR EACH ROW
-    WHEN (NEW.status NOT IN ('PENDING', 'PARKED') OR NEW.lane_seq IS NOT NULL)
+    WHEN (NEW.status NOT IN ('PENDING', 'PARKED') OR NEW.lane_seq IS NOT NULL OR NEW.lease_epoch <> 0
+          OR NEW.attempt_count <> 0 OR NEW.approved_answer IS NOT NULL OR NEW.result IS NOT NULL)
     EXECUTE FUNCTION rowcall.refuse_birth();
 
 -- A hint that work has come, once a statement; workers also look by themselves.
@@ -216,8 +221,8 @@ CREATE TABLE rowcall.external_calls (
     status_code integer,
     error_code text,
     error text,
-    prompt_tokens integer,
-    completion_tokens integer,
+    prompt_tokens bigint,
+    completion_tokens bigint,
     answered_model text,
     finish_reason text,
     response_sha256 bytea,

@@ -82,6 +82,8 @@ CREATE FUNCTION rowcall.settle(
 ) RETURNS SETOF bigint LANGUAGE plpgsql AS $$
 DECLARE
     v_moved bigint[];
+    v_agents text[];
+    v_keys bigint[];
 BEGIN
     WITH asked AS MATERIALIZED (
         SELECT * FROM unnest(p_ids, p_epochs, p_statuses, p_results, p_codes, p_errors, p_reasons, p_delays, p_attempts)
@@ -109,37 +111,70 @@ BEGIN
                                THEN rowcall.now() END,
             updated_at = rowcall.now()
         FROM fenced a WHERE j.id = a.id
-        RETURNING j.id
+        RETURNING j.id, j.job_type, j.key_hash
     )
-    SELECT coalesce(array_agg(id), '{}') FROM moved INTO v_moved;
-    PERFORM rowcall.refresh_lanes(v_moved);
+    SELECT coalesce(array_agg(id), '{}'), array_agg(job_type), array_agg(key_hash) FROM moved
+    INTO v_moved, v_agents, v_keys;
+    PERFORM rowcall.refresh_lanes(v_agents, v_keys);
     RETURN QUERY SELECT unnest(v_moved);
 END $$;
 
--- refresh_lanes: give the lanes of these jobs their next head, or delete them. Its statements are apart on purpose:
--- the heads are looked up with a snapshot taken after the lanes are locked, or a promotion in between is lost.
-CREATE FUNCTION rowcall.refresh_lanes(p_ids bigint[]) RETURNS void LANGUAGE plpgsql AS $$
+-- refresh_lanes: give these lanes their next head, or delete them. Its statements are apart on purpose: the heads are
+-- looked up with a snapshot taken after the lanes are locked, or a promotion in between is lost.
+CREATE FUNCTION rowcall.refresh_lanes(p_agents text[], p_keys bigint[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM FROM rowcall.lanes l JOIN (
-        SELECT DISTINCT job_type, key_hash FROM rowcall.agent_jobs WHERE id = ANY (p_ids) AND lane_seq IS NOT NULL
-    ) x ON l.agent = x.job_type AND l.key_hash = x.key_hash
+    PERFORM FROM rowcall.lanes l JOIN (SELECT DISTINCT * FROM unnest(p_agents, p_keys) AS u (agent, key_hash)) x
+        ON l.agent = x.agent AND l.key_hash = x.key_hash
     ORDER BY l.agent, l.key_hash FOR UPDATE OF l;
-    WITH touched AS (
-        SELECT DISTINCT job_type, key_hash FROM rowcall.agent_jobs WHERE id = ANY (p_ids) AND lane_seq IS NOT NULL
-    ), heads AS MATERIALIZED (
-        SELECT t.job_type, t.key_hash, j.id, j.status, j.run_after FROM touched t LEFT JOIN LATERAL (
+    WITH heads AS MATERIALIZED (
+        SELECT t.agent, t.key_hash, j.id, j.status, j.run_after
+        FROM (SELECT DISTINCT * FROM unnest(p_agents, p_keys) AS u (agent, key_hash)) t LEFT JOIN LATERAL (
             SELECT id, status, run_after FROM rowcall.agent_jobs j
-            WHERE j.job_type = t.job_type AND j.key_hash = t.key_hash AND j.lane_seq IS NOT NULL
+            WHERE j.job_type = t.agent AND j.key_hash = t.key_hash AND j.lane_seq IS NOT NULL
             AND j.status IN ('PENDING', 'RUNNING', 'WAITING_RETRY', 'WAITING_REVIEW', 'WAITING_EVENT', 'PARKED')
             ORDER BY lane_seq, id LIMIT 1
         ) j ON true
     ), emptied AS (
         DELETE FROM rowcall.lanes l USING heads h
-        WHERE l.agent = h.job_type AND l.key_hash = h.key_hash AND h.id IS NULL
+        WHERE l.agent = h.agent AND l.key_hash = h.key_hash AND h.id IS NULL
     )
     UPDATE rowcall.lanes l SET head = h.id,
         ready_at = CASE WHEN h.status IN ('PENDING', 'WAITING_RETRY') THEN h.run_after END
-    FROM heads h WHERE l.agent = h.job_type AND l.key_hash = h.key_hash AND h.id IS NOT NULL;
+    FROM heads h WHERE l.agent = h.agent AND l.key_hash = h.key_hash AND h.id IS NOT NULL;
+END $$;
+
+-- mend_lanes: put right what statements by hand have broken: a lane whose head is gone, ended or ready at another
+-- time, a job in a lane that does not exist. Our own transactions change jobs and lanes together, so one snapshot shows
+-- no such pair that they made. Returns how many lanes were mended; one session at a time.
+CREATE FUNCTION rowcall.mend_lanes(p_limit integer) RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+    v_agents text[];
+    v_keys bigint[];
+BEGIN
+    IF NOT pg_try_advisory_xact_lock(hashtext('rowcall.mend_lanes')) THEN
+        RETURN 0;
+    END IF;
+    SELECT array_agg(agent), array_agg(key_hash) FROM (
+        SELECT l.agent, l.key_hash FROM rowcall.lanes l LEFT JOIN rowcall.agent_jobs j
+            ON j.id = l.head AND j.lane_seq IS NOT NULL AND j.job_type = l.agent AND j.key_hash = l.key_hash
+        WHERE j.id IS NULL
+        OR j.status NOT IN ('PENDING', 'RUNNING', 'WAITING_RETRY', 'WAITING_REVIEW', 'WAITING_EVENT', 'PARKED')
+        OR l.ready_at IS DISTINCT FROM CASE WHEN j.status IN ('PENDING', 'WAITING_RETRY') THEN j.run_after END
+        UNION
+        SELECT j.job_type, j.key_hash FROM rowcall.agent_jobs j
+        WHERE j.lane_seq IS NOT NULL
+        AND j.status IN ('PENDING', 'RUNNING', 'WAITING_RETRY', 'WAITING_REVIEW', 'WAITING_EVENT', 'PARKED')
+        AND NOT EXISTS (SELECT FROM rowcall.lanes l WHERE l.agent = j.job_type AND l.key_hash = j.key_hash)
+        LIMIT p_limit
+    ) broken INTO v_agents, v_keys;
+    IF v_agents IS NULL THEN
+        RETURN 0;
+    END IF;
+    INSERT INTO rowcall.lanes (agent, key_hash, head)
+    SELECT DISTINCT u.agent, u.key_hash, 0 FROM unnest(v_agents, v_keys) AS u (agent, key_hash) ORDER BY 1, 2
+    ON CONFLICT (agent, key_hash) DO NOTHING;
+    PERFORM rowcall.refresh_lanes(v_agents, v_keys);
+    RETURN cardinality(v_agents);
 END $$;
 
 -- reclaim: runs whose lease or deadline is over go back to PENDING, or to FAILED at their attempt limit, whichever
@@ -151,6 +186,7 @@ DECLARE
     v_statuses text[];
     v_codes text[];
     v_errors text[];
+    v_delays double precision[];
     v_nothing text[];
 BEGIN
     SELECT array_agg(id), array_agg(lease_epoch),
@@ -158,20 +194,21 @@ BEGIN
            array_agg(code),
            array_agg(format('attempt %s of %s: %s; worker %s', attempt_count, max_attempts,
                CASE code WHEN 'deadline_exceeded' THEN 'the run passed its hard deadline'
-                         ELSE 'the worker stopped renewing its lease' END, owner))
+                         ELSE 'the worker stopped renewing its lease' END, owner)),
+           -- Whoever was in flight with a run that kills its worker must not meet it again and again.
+           array_agg(CASE WHEN attempt_count > 1 THEN random() * power(2, least(attempt_count, 8)) END)
     FROM (
         SELECT id, lease_epoch, attempt_count, max_attempts, owner,
                CASE WHEN deadline <= rowcall.now() THEN 'deadline_exceeded' ELSE 'lease_expired' END AS code
         FROM rowcall.agent_jobs WHERE status = 'RUNNING' AND locked_until <= rowcall.now()
         ORDER BY id LIMIT p_limit FOR UPDATE SKIP LOCKED
-    ) expired INTO v_ids, v_epochs, v_statuses, v_codes, v_errors;
+    ) expired INTO v_ids, v_epochs, v_statuses, v_codes, v_errors, v_delays;
     IF v_ids IS NULL THEN
         RETURN 0;
     END IF;
     v_nothing := array_fill(NULL::text, ARRAY[cardinality(v_ids)]);
     RETURN (SELECT count(*) FROM rowcall.settle(v_ids, v_epochs, v_statuses, v_nothing, v_codes, v_errors, v_nothing,
-        array_fill(NULL::double precision, ARRAY[cardinality(v_ids)]),
-        array_fill(0, ARRAY[cardinality(v_ids)])));
+        v_delays, array_fill(0, ARRAY[cardinality(v_ids)])));
 END $$;
 
 -- enqueue: queue a run, for operators and for triggers in the database. Returns the job's id; with a dedupe_key that
@@ -196,9 +233,10 @@ BEGIN
         IF v_id IS NOT NULL THEN
             RETURN v_id;
         END IF;
-        UPDATE rowcall.agent_jobs j SET merged_count = j.merged_count + 1
+        -- The holder's row is only read: a caller's open transaction must not hold up the run.
+        SELECT j.id FROM rowcall.agent_jobs j
         WHERE j.tenant = enqueue.tenant AND j.job_type = enqueue.agent AND j.dedupe_key = enqueue.dedupe_key
-        AND j.status NOT IN ('FAILED', 'REJECTED', 'CANCELLED') RETURNING j.id INTO v_id;
+        AND j.status NOT IN ('FAILED', 'REJECTED', 'CANCELLED') INTO v_id;
         IF v_id IS NOT NULL THEN
             INSERT INTO rowcall.coalesced_events (job_id, payload) VALUES (v_id, enqueue.payload);
             RETURN v_id;
