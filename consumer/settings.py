@@ -20,7 +20,7 @@ from consumer.errors import ConfigurationError
 _MASK: Final = "***"
 # Names of librdkafka properties whose values are secrets, or hold one: sasl.password, ssl.key.pem, sasl.jaas.config.
 _SECRET_NAME: Final = re.compile(r"password|passphrase|secret|key|token|jaas|credential", re.IGNORECASE)
-_URL: Final = re.compile(r"postgres(?:ql)?://", re.IGNORECASE)
+_URL: Final = re.compile(r"postgres(?:ql)?://")
 # One `name=value` of a libpq keyword string; a value with blanks stands in quotes.
 _KEYWORD: Final = r"(\w+)\s*=\s*('(?:[^'\\]|\\.)*'|(?:[^\s'\\]|\\.)(?:[^\s\\]|\\.)*|(?=\s|$))"
 _KEYWORDS: Final = re.compile(rf"(?:\s*{_KEYWORD}(?=\s|$))*\s*", re.DOTALL)
@@ -211,11 +211,10 @@ class Settings(BaseModel):
         text = self.database_url.get_secret_value()
         if not _URL.match(text):
             return re.sub(_KEYWORD, _masked_keyword, text, flags=re.DOTALL)
-        before, at, rest = text.rpartition("@")
-        name, colon, password = before.partition("://")[2].partition(":")
-        shown = (
-            f"{text[: text.index('://')]}://{name}{colon and ':'}{_MASK if password else ''}{at}{rest}" if at else text
-        )
+        netloc = urlsplit(text).netloc
+        login, at, hosts = netloc.rpartition("@")
+        name, colon, password = login.partition(":")
+        shown = text.replace(netloc, f"{name}{colon}{_MASK if password else ''}{at}{hosts}", 1) if at else text
         return re.sub(rf"([?&](?:{'|'.join(_PASSWORDS)})=)[^&]+", rf"\1{_MASK}", shown, flags=re.IGNORECASE)
 
     def secrets(self) -> set[str]:

@@ -350,8 +350,8 @@ def _existing(directory: Path) -> StackPaths:
     paths = StackPaths.of(directory, accounts.postgres_account())
     if not paths.state_file.exists():
         raise NotRunning(
-            f"no stack was started in {paths.directory}; start one with `rowcall dev up`, or name another directory with "
-            "--directory or ROWCALL_STACK_DIR"
+            f"no stack was started in {paths.directory}; start one with `rowcall dev up`, or name another "
+            "directory with --directory or ROWCALL_STACK_DIR"
         )
     return paths
 

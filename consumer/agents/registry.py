@@ -41,9 +41,8 @@ def _agents_of(module: str) -> Sequence[Agent]:
     try:
         found = importlib.import_module(module)
     except Exception as error:
-        raise ConfigurationError(
-            f"ROWCALL_AGENTS: module {module} cannot be imported: {type(error).__name__}: {error}{_advice(module, error)}"
-        ) from error
+        what = f"{type(error).__name__}: {error}{_advice(module, error)}"
+        raise ConfigurationError(f"ROWCALL_AGENTS: module {module} cannot be imported: {what}") from error
     agents = getattr(found, "AGENTS", None)
     if not isinstance(agents, list | tuple) or not all(isinstance(agent, Agent) for agent in agents):
         raise ConfigurationError(f"ROWCALL_AGENTS: module {module} has no list AGENTS of agents")

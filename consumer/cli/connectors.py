@@ -57,8 +57,8 @@ def apply(name: str | None, directory: Path | None, restart_failed: bool, force:
     """Bring Connect to what the files say; nothing is touched when a file is refused. Safe to repeat.
 
     Refused is a file that captures a table which does not exist, or that no longer captures one which the running
-    connector captures. Returns when the connectors really read the log: rows committed before that are seen by no connector that takes no
-    snapshot.
+    connector captures. Returns when the connectors really read the log: rows committed before that are seen by no
+    connector that takes no snapshot.
 
     Example: rowcall connectors apply rows --restart-failed
     """

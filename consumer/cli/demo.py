@@ -7,7 +7,11 @@ from pathlib import Path
 
 import click
 
+from consumer.cli.lazy import Failure
 from consumer.demo.play import play
+from consumer.errors import RowcallError
+from consumer.telemetry import redact
+from debezium.errors import StackError
 from debezium.paths import stack_directory
 
 
@@ -27,4 +31,9 @@ def demo(orders: int, directory: Path | None) -> None:
 
     Example: rowcall demo --orders 20
     """
-    sys.exit(play(directory or Path(f"{stack_directory()}-demo"), orders=orders))
+    try:
+        code = play(directory or Path(f"{stack_directory()}-demo"), orders=orders)
+    except (RowcallError, StackError) as error:
+        code = Failure.exit_code
+        click.echo(f"demo failed: {redact(str(error))}", err=True)
+    sys.exit(code)

@@ -17,6 +17,7 @@ from debezium import stack as local_stack
 
 _SQL = db.queries("demo")
 _AMOUNTS = (149, 310, 990, 125, 2400, 560, 180, 4200)
+# Since the last change of any run: the model takes most of a minute for one answer on a busy machine.
 _PATIENCE_SECONDS = 240
 # Rows between two flushes of Connect's offsets (1 s): enough that a kill finds some not yet flushed.
 _BURST = 400
@@ -52,9 +53,10 @@ def await_all(scene: Scene, watch: Watch, done: Callable[[list[dict[str, Any]]],
     """Show the runs until `done` says yes; decides reviews on the way, as a person would.
 
     Raises:
-        Outage: when it takes too long; names what was waited for.
+        Outage: when nothing has moved for _PATIENCE_SECONDS; names what was waited for.
     """
-    give_up = time.monotonic() + _PATIENCE_SECONDS
+    seen: list[dict[str, Any]] = []
+    give_up = 0.0
     while True:
         scene.check_workers()
         rows = runs(scene)
@@ -62,8 +64,13 @@ def await_all(scene: Scene, watch: Watch, done: Callable[[list[dict[str, Any]]],
         if done(rows):
             return
         _decide_reviews(scene, watch)
+        if rows != seen:
+            seen, give_up = rows, time.monotonic() + _PATIENCE_SECONDS
         if time.monotonic() > give_up:
-            raise Outage(f"waited {_PATIENCE_SECONDS} s for {what}; see {scene.logs}", dependency="demo")
+            raise Outage(
+                f"waited for {what}, and no run has moved for {_PATIENCE_SECONDS} s; see {scene.logs}",
+                dependency="demo",
+            )
         time.sleep(0.25)
 
 
@@ -107,6 +114,7 @@ def kill_a_worker(scene: Scene, watch: Watch) -> Kept:
 def kill_connect(scene: Scene, watch: Watch, orders: int) -> list[int]:
     """Kill Connect while rows stream, so that it sends some of them again; returns the large orders among them."""
     ids: list[int] = []
+    watch.say(f"{_BURST * _BURSTS:,} small orders stream by: their changes are read, and wake nobody")
     for burst in range(_BURSTS):
         scene.session.execute(_SQL["add_small_orders"], {"customer": 1, "count": _BURST})
         if burst % max(1, _BURSTS // orders) == 0 and len(ids) < orders:

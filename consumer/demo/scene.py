@@ -92,6 +92,8 @@ def open_scene(directory: Path) -> Scene:
         "ROWCALL_LEASE_SECONDS": str(LEASE_SECONDS),
         "ROWCALL_BEAT_SECONDS": "2",
         "ROWCALL_POLL_SECONDS": "1",
+        # At the end nothing is worth waiting for: what is under way goes back to the queue of a stack that stops.
+        "ROWCALL_DRAIN_SECONDS": "1",
         "ROWCALL_HEALTH_PORT": "0",
         # One slot a core: the embedded model computes on the same two cores as everything else.
         "ROWCALL_RUNS_IN_FLIGHT": "2",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Final
 
 from consumer import db
 from consumer.agents.order_triage import TOPIC, TRIAGED_TOPIC
@@ -15,6 +18,8 @@ from consumer.schema_registry import SchemaRegistry
 from consumer.wire import Decoder
 
 _SQL = db.queries("demo")
+# From the outcome's commit over Connect and the broker to the second agent's row: a second or two, longer after a kill.
+_SETTLE_SECONDS: Final = 90.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +30,44 @@ class Verdict:
     faults: list[str]
 
 
+def await_results(scene: Scene) -> None:
+    """Return when every triage has come out at the end of the path, or after _SETTLE_SECONDS as it stands then.
+
+    A triage is on its topic after Connect has read the outbox, and a notice is there after the second agent's run.
+
+    Raises:
+        Outage: a worker has ended by itself.
+    """
+    give_up = time.monotonic() + _SETTLE_SECONDS
+    while time.monotonic() < give_up:
+        row, results = _counted(scene)
+        # A rejected answer stays one fault for ever; everything else may still come.
+        if len(faults_of(row, results)) <= (1 if row["rejected"] else 0):
+            return
+        scene.check_workers()
+        time.sleep(0.5)
+
+
 def count(scene: Scene, kept: Kept) -> Verdict:
     """Count results in the database and on the topics."""
-    row = scene.session.execute(_SQL["results"]).fetchone() or {}
-    results = Counter(record.key for record in read_topic(scene.settings, TRIAGED_TOPIC))
+    row, results = _counted(scene)
     sent, resent = _sent_again(scene)
+    faults = faults_of(row, results)
+    if kept.calls_after != kept.calls_before or kept.attempts < 2:
+        faults.append(f"the resumed run {kept.run} made {kept.calls_after - kept.calls_before} more model calls")
+    if resent == 0:
+        faults.append("killing Connect caused no re-sent event, so nothing was shown")
+    summary = (
+        f"{row['orders']} orders, {row['runs']} runs, {sum(results.values())} results on {TRIAGED_TOPIC}, one each; "
+        f"{row['notices']} notices by {row['notice_runs']} runs of the second agent; "
+        f"{resent} of {sent} row changes sent twice and run once; run {kept.run} resumed after SIGKILL "
+        "without a second model call"
+    )
+    return Verdict(summary, faults)
+
+
+def faults_of(row: Mapping[str, int], results: Mapping[Any, int]) -> list[str]:
+    """What is not as it must be: `row` is one of the query `results`, `results` has the topic's records by key."""
     faults = []
     if row["rejected"]:
         faults.append(f"{row['rejected']} answers were rejected, so their orders have no result")
@@ -40,16 +78,12 @@ def count(scene: Scene, kept: Kept) -> Verdict:
         faults.append(f"{TRIAGED_TOPIC} holds {sum(results.values())} records for {len(results)} orders")
     if row["dead_letters"]:
         faults.append(f"{row['dead_letters']} dead letters; see `rowcall dead-letters list`")
-    if kept.calls_after != kept.calls_before or kept.attempts < 2:
-        faults.append(f"the resumed run {kept.run} made {kept.calls_after - kept.calls_before} more model calls")
-    if resent == 0:
-        faults.append("killing Connect caused no re-sent event, so nothing was shown")
-    summary = (
-        f"{row['orders']} orders, {row['runs']} runs, {sum(results.values())} results on {TRIAGED_TOPIC}, one each; "
-        f"{resent} of {sent} row changes sent twice and run once; run {kept.run} resumed after SIGKILL "
-        "without a second model call"
-    )
-    return Verdict(summary, faults)
+    return faults
+
+
+def _counted(scene: Scene) -> tuple[Mapping[str, int], Counter[bytes | None]]:
+    row = scene.session.execute(_SQL["results"]).fetchone() or {}
+    return row, Counter(record.key for record in read_topic(scene.settings, TRIAGED_TOPIC))
 
 
 def _sent_again(scene: Scene) -> tuple[int, int]:

@@ -8,11 +8,12 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-_COLUMNS = ("order", "event ID", "run", "state", "model answer", "calls", "ms from commit")
+SHORT_DIGITS = 8
+_COLUMNS = ("order", "event", "run", "state", "model answer", "calls", "ms from commit")
 
 
 class Watch:
-    """Shows rows of the query `runs`; prints each run's change of state once where the output is no terminal."""
+    """Shows rows of the query `runs`; prints each run's end or wait for a person where there is no terminal."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -30,7 +31,7 @@ class Watch:
 
     def say(self, text: str) -> None:
         """A line of narration above the table."""
-        self._console.print(f"[bold]›[/bold] {text}")
+        self._console.print(f"[bold]›[/bold] {text}", soft_wrap=True, highlight=False)
 
     def show(self, rows: list[dict[str, Any]]) -> None:
         """Show the runs as they stand."""
@@ -44,18 +45,29 @@ class Watch:
             state = f"{row['status']}/{row['attempts']}"
             if row["status"] in ("SUCCEEDED", "FAILED", "WAITING_REVIEW") and self._shown.get(row["order"]) != state:
                 self._shown[row["order"]] = state
-                self._console.print("  " + "  ".join(_cells(row)), highlight=False)
+                self._console.print(_line(row), soft_wrap=True, highlight=False, markup=False)
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
-    event_id = row["event_id"] or "on its way"
     attempts = f" (attempt {row['attempts']})" if (row["attempts"] or 0) > 1 else ""
     return [
         str(row["order"]),
-        event_id if len(event_id) < 20 else f"{event_id[:19]}…",
+        _short(row["event_id"]),
         str(row["job"] or ""),
         (row["status"] or "") + attempts,
         row["title"] or (row["last_error"] or "")[:60],
         str(row["calls"] or ""),
         "" if row["milliseconds"] is None else str(row["milliseconds"]),
     ]
+
+
+def _line(row: dict[str, Any]) -> str:
+    order, event, run, state, answer, calls, milliseconds = _cells(row)
+    told = [f"order {order}", f"event {event}", f"run {run}", state, f"answer: {answer}" if answer else ""]
+    told += [f"model calls: {calls}" if calls else "", f"{milliseconds} ms from commit" if milliseconds else ""]
+    return "  " + "  ".join(filter(None, told))
+
+
+def _short(event_id: str | None) -> str:
+    """The first digits behind the mark of the kind (`rc1:`): enough to tell the demo's events apart."""
+    return "on its way" if event_id is None else event_id.rpartition(":")[2][:SHORT_DIGITS]

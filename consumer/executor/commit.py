@@ -25,7 +25,6 @@ GROUP_LIMIT = 256
 GROUP_BYTES = 32 * 1024 * 1024
 # With a lock timeout of half a second: as long as a lease, for the one run whose row somebody holds.
 _CONFLICT_TRIES = 60
-_GROUP_CONFLICT_TRIES = 1
 
 
 class GroupCommit(Generic[Item, Result]):
@@ -92,23 +91,24 @@ class GroupCommit(Generic[Item, Result]):
         return group
 
     def _deliver_alone(self, entry: tuple[Item, asyncio.Future[Result]]) -> None:
-        task = asyncio.create_task(self._deliver([entry]), name=f"single commit {self._name}")
+        task = asyncio.create_task(self._deliver([entry], _CONFLICT_TRIES), name=f"single commit {self._name}")
         self._alone.add(task)
         task.add_done_callback(self._alone.discard)
 
-    async def _deliver(self, group: list[tuple[Item, asyncio.Future[Result]]]) -> None:
+    async def _deliver(self, group: list[tuple[Item, asyncio.Future[Result]]], tries: int = 1) -> None:
         if not group:
             return
         try:
-            results = await self._write_patiently([item for item, _ in group])
+            results = await self._write_patiently([item for item, _ in group], tries)
         except asyncio.CancelledError:
             for _, future in group:
                 future.cancel()
             raise
         except TransactionConflict as error:
-            if len(group) == 1:
+            if tries > 1:
                 _fail(group, error)
                 return
+            # The next groups go on meanwhile.
             for entry in group:
                 self._deliver_alone(entry)
         except Exception as error:  # noqa: BLE001 - every caller gets it; without one their runs would wait for ever
@@ -123,7 +123,7 @@ class GroupCommit(Generic[Item, Result]):
                 if not future.done():
                     future.set_result(result)
 
-    async def _write_patiently(self, items: Sequence[Item]) -> Sequence[Result]:
+    async def _write_patiently(self, items: Sequence[Item], tries: int) -> Sequence[Result]:
         clock = asyncio.get_running_loop().time
         give_up = clock() + self._patience
         conflicts = 0
@@ -135,7 +135,7 @@ class GroupCommit(Generic[Item, Result]):
                         return await self._write(session, items)
             except TransactionConflict:
                 conflicts += 1
-                if conflicts >= (_CONFLICT_TRIES if len(items) == 1 else _GROUP_CONFLICT_TRIES):
+                if conflicts >= tries:
                     raise
                 await asyncio.sleep(0.005 * conflicts)
             except UnicodeEncodeError as error:

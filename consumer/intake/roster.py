@@ -73,8 +73,8 @@ class Reminder:
         self._told, self._due = seen.lacking, now + REMIND_SECONDS
         for name in seen.lacking:
             _log.error(
-                "agent %s is active, but its code is not in ROWCALL_AGENTS: its topics are read for no agent here. Add "
-                "its module to ROWCALL_AGENTS or, if it is gone or has another name now, run `rowcall agents retire %s`",
+                "agent %s is active, but its code is not in ROWCALL_AGENTS: its topics are read for no agent here. "
+                "Add its module to ROWCALL_AGENTS or, if it is gone or renamed, run `rowcall agents retire %s`",
                 name,
                 name,
                 extra={"action": "missing_agent", "agent": name, "topics": ", ".join(sorted(seen.left_alone))},

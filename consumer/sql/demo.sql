@@ -40,4 +40,5 @@ SELECT (SELECT count(*) FROM public.orders WHERE amount > 100) AS orders,
     (SELECT count(*) FROM rowcall.outbox WHERE topic = 'orders.triaged') AS emitted,
     (SELECT count(*) FROM rowcall.agent_jobs WHERE job_type = 'order-triage') AS runs,
     (SELECT count(*) FROM rowcall.agent_jobs WHERE job_type = 'order-triage' AND status = 'REJECTED') AS rejected,
+    (SELECT count(*) FROM rowcall.agent_jobs WHERE job_type = 'triage-notice') AS notice_runs,
     (SELECT count(*) FROM rowcall.dead_letters) AS dead_letters;

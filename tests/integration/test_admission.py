@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from consumer import db, dead_letters, dedup
 from consumer.dedup import Admitted, prune
+from consumer.errors import DataRefused
 from consumer.intake import Pipeline
 from consumer.kafka import Place, Record
 from consumer.positions import PartitionId, Span, advance
-from consumer.records import Change, payload
+from consumer.records import Change, Event, payload
 from tests.envelopes import ORDERS, change, order
 from tests.fixtures.postgres import Clock
 from tests.integration.admitting import CLUSTER, DAY_MS, Rig, agent, at, event, now_ms, sent
@@ -258,6 +259,116 @@ def test_a_trigger_that_raises_is_a_dead_letter_of_that_agent_alone(database: st
     assert [(letter["agent"], letter["error_code"]) for letter in letters] == [("broken", "when_failed")] * 2
     assert "no such column" in letters[0]["error"]
     rig.close()
+
+
+class Unspeakable(Exception):
+    """An error that cannot even be printed."""
+
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+@pytest.mark.parametrize(
+    "raised", [SystemExit(3), GeneratorExit(), Unspeakable()], ids=lambda error: type(error).__name__
+)
+def test_whatever_a_trigger_raises_is_a_dead_letter_of_that_agent_alone(database: str, raised: BaseException) -> None:
+    leaving, sound = agent("leaving"), agent("sound")
+
+    @leaving.when
+    def look(message: Change) -> bool:
+        raise raised
+
+    rig = Rig(database, [leaving, sound])
+    rig.take([at(0, event(1))])
+    assert rig.jobs() == [("sound", "1", "PENDING")]
+    (letter,) = rig.letters()
+    assert (letter["agent"], letter["error_code"]) == ("leaving", "when_failed")
+    assert type(raised).__name__ in letter["error"]
+    rig.close()
+
+
+@pytest.mark.parametrize("image", ["before", "after", "key"])
+def test_a_trigger_cannot_write_to_the_rows_it_is_shown(database: str, image: str) -> None:
+    writing, sound = agent("writing"), agent("sound")
+
+    @writing.when
+    def look(message: Change) -> bool:
+        getattr(message, image)["evil"] = 1
+        return True
+
+    rig = Rig(database, [writing, sound])
+    rig.take([at(0, change(ORDERS, "u", before=order(1), after=order(1), ts_ms=now_ms()))])
+    assert [name for name, _, _ in rig.jobs()] == ["sound"]
+    assert [(letter["agent"], letter["error_code"]) for letter in rig.letters()] == [("writing", "when_failed")]
+    rig.close()
+
+
+def test_what_a_trigger_does_to_an_events_data_stays_with_it(database: str) -> None:
+    writing, looking = agent("writing"), agent("looking")
+    seen = []
+
+    @writing.when
+    def spoil(message: Event) -> bool:
+        message.data["evil"] = 1
+        return True
+
+    @looking.when
+    def look(message: Event) -> bool:
+        seen.append(message.data)
+        return True
+
+    rig = Rig(database, [writing, looking])
+    rig.take([sent(0, "e", data={"n": 1})])
+    stored = [row["stored"] for row in rig.rows("SELECT payload::text AS stored FROM rowcall.agent_jobs ORDER BY id")]
+    assert seen == [{"n": 1}]
+    assert len(stored) == 2
+    assert "evil" not in "".join(stored)
+    rig.close()
+
+
+@pytest.mark.parametrize("moment", [9_300_000_000_000_000, 600_000_000_000_000, 253_402_300_799_000, -(2**63)])
+def test_a_dead_letter_of_any_kafka_timestamp_is_stored_and_shown(rig: Rig, moment: int) -> None:
+    rig.take([at(0, event(1), value=b"garbage", timestamp_ms=moment), at(1, event(2))])
+    shown = dead_letters.shown(rig.session, rig.letters()[0]["id"])
+    assert (shown["error_code"], shown["message_at"]) == ("not_framed", None)
+    assert str(moment) in shown["error"]
+    assert ([key for _, key, _ in rig.jobs()], rig.position()) == (["2"], 2)
+
+
+def test_a_dead_letter_that_is_refused_is_written_with_its_bare_bytes(database: str) -> None:
+    broken, sound = agent("broken"), agent("sound")
+    broken.when(lambda message: message.row["no such column"])
+    rig = Rig(database, [broken, sound])
+    with db.transaction(rig.session):
+        rig.session.execute(
+            "ALTER TABLE rowcall.dead_letters ADD CHECK (\"offset\" <> 1 OR error_code = 'dead_letter_refused')"
+        )
+    headers = [("name", b"text"), ("none", None)]
+    rig.take([at(number, event(number), headers=headers) for number in range(3)])
+    letters = rig.letters()
+    assert [(letter["offset"], letter["error_code"], letter["agent"]) for letter in letters] == [
+        (0, "when_failed", "broken"),
+        (1, "dead_letter_refused", "broken"),
+        (2, "when_failed", "broken"),
+    ]
+    assert letters[1]["error"].startswith("when_failed: when of agent broken raised KeyError")
+    assert (
+        dead_letters.record_of(dead_letters.shown(rig.session, letters[1]["id"]))[:6]
+        == at(1, event(1), headers=headers)[:6]
+    )
+    assert [key for _, key, _ in rig.jobs()] == ["0", "1", "2"]
+    rig.close()
+
+
+def test_a_message_that_can_be_stored_in_no_form_is_named_and_not_passed_by(rig: Rig) -> None:
+    with db.transaction(rig.session):
+        rig.session.execute('ALTER TABLE rowcall.dead_letters ADD CHECK ("offset" <> 2)')
+    records = [
+        at(number, event(number), value=b"garbage" if number == 2 else event(number).value) for number in range(5)
+    ]
+    with pytest.raises(DataRefused, match=rf"{ORDERS.topic}/0@2 can be stored neither"):
+        rig.take(records)
+    assert ([key for _, key, _ in rig.jobs()], rig.position()) == (["0", "1"], 2)
 
 
 def test_jobs_keep_the_order_of_their_messages(rig: Rig) -> None:

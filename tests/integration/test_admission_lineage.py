@@ -169,6 +169,7 @@ def test_a_frozen_admission_is_ended_and_holds_up_nobody(database: str) -> None:
 
 
 def test_back_pressure_stops_above_the_limit_and_resumes_below_four_fifths(rig: Rig) -> None:
+    activate.activate(rig.session, Brokers(), rig.agents)
     backlog = Backlog(10)
     rig.take([at(number, event(number)) for number in range(11)])
     assert backlog.check(rig.session)
@@ -180,3 +181,32 @@ def test_back_pressure_stops_above_the_limit_and_resumes_below_four_fifths(rig: 
     with db.transaction(rig.session):
         rig.session.execute("DELETE FROM rowcall.agent_jobs WHERE key_text = '3'")
     assert not backlog.check(rig.session)
+
+
+@pytest.mark.parametrize("promoted", [False, True], ids=["outside the lanes", "inside"])
+def test_only_jobs_that_wait_for_an_active_agent_are_backlog(rig: Rig, promoted: bool) -> None:
+    agents = [agent(name) for name in ("a", "paused", "retired", "over")]
+    activate.activate(rig.session, Brokers(), agents)
+    with db.transaction(rig.session):
+        rig.session.execute("UPDATE rowcall.agents SET state = upper(name) WHERE name IN ('paused', 'retired')")
+        rig.session.execute(
+            "UPDATE rowcall.agents SET state = 'PAUSED', paused_until = rowcall.now() - interval '1 s'"
+            " WHERE name = 'over'"
+        )
+        rig.session.execute(
+            "INSERT INTO rowcall.agent_jobs (job_type) SELECT name FROM generate_series(1, 9),"
+            " unnest('{a,a,paused,retired,unknown,over}'::text[]) AS name"
+        )
+        if promoted:
+            rig.session.execute("SELECT rowcall.promote(100)")
+            for status in ("RUNNING", "WAITING_REVIEW"):
+                rig.session.execute(
+                    "UPDATE rowcall.agent_jobs SET status = %(to)s, lease_epoch = 1,"
+                    " owner = CASE WHEN %(to)s = 'RUNNING' THEN gen_random_uuid() END,"
+                    " locked_until = rowcall.now(), deadline = rowcall.now()"
+                    " WHERE id IN (SELECT id FROM rowcall.agent_jobs WHERE job_type = 'a' ORDER BY id LIMIT 5)",
+                    {"to": status},
+                )
+    waiting = 18 + 9 - (5 if promoted else 0)
+    assert not Backlog(waiting).check(rig.session)
+    assert Backlog(waiting - 1).check(rig.session)

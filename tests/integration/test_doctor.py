@@ -125,10 +125,27 @@ def test_a_role_without_rights_is_told_which(database: str) -> None:
     )
     try:
         findings = examine(with_login(database, f"{ROLE}:pw"))
+        assert not [finding for finding in findings if "superuser" in finding.what]
         assert "INSERT on rowcall.agent_jobs" in find(findings, "lacks rights").why
         assert find(findings, "may not replicate").level == "warn"
     finally:
         execute(database, f"DROP OWNED BY {ROLE}", f"DROP ROLE {ROLE}")
+
+
+def test_a_superuser_is_warned_of_what_read_only_sql_may_do_then(database: str) -> None:
+    found = find(examine(database), "the role is a superuser")
+    assert (found.level, "PROGRAM" in found.why, "NOSUPERUSER" in found.advice) == ("warn", True, True)
+
+
+def test_runs_that_nobody_will_run_are_named_and_counted(database: str) -> None:
+    execute(
+        database,
+        "INSERT INTO rowcall.agents (name, version, state) VALUES ('a', 1, 'ACTIVE'), ('old', 1, 'RETIRED')",
+        "INSERT INTO rowcall.agent_jobs (job_type) VALUES ('a'), ('old'), ('old'), ('new')",
+    )
+    found = find(examine(database), "runs of agents that are not active")
+    assert found.level == "warn"
+    assert found.why.endswith("new: 1 (not activated), old: 2 (RETIRED)")
 
 
 def test_what_waits_for_a_person_is_counted(database: str) -> None:

@@ -80,6 +80,9 @@ def test_an_unknown_agent_is_named_with_the_known_ones(session: db.SyncSession) 
     assert raised.value.code == "unknown_agent"
     with pytest.raises(OperatorError, match="'old' is retired"):
         enqueue(session, "old", {}, known=["old"])
+    with pytest.raises(OperatorError, match="'old' is retired"):
+        enqueue(session, "old", {}, force=True)
+    assert session.execute("SELECT FROM rowcall.agent_jobs").fetchall() == []
     assert enqueue(session, "in-code", {}, known=["in-code"]).status == "PENDING"
     assert enqueue(session, "b", {}, force=True).status == "PENDING"
 
@@ -108,6 +111,7 @@ def test_a_payload_is_read_as_json_or_refused_with_the_place() -> None:
         ("", "column 1"),
         ('{"a": NaN}', "NaN"),
         ("[" * 100_000, "deep"),
+        ("9" * 5000, "digits"),
     ):
         with pytest.raises(OperatorError, match=place):
             parse_payload(text)

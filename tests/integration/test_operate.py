@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -221,3 +222,29 @@ def test_names_and_reasons_that_postgres_refuses_are_stored_all_the_same(session
     assert job(session, job_id)["status"] == "CANCELLED"
     with pytest.raises(OperatorError, match="--by"):
         Act("  ")
+
+
+@pytest.mark.parametrize("status", ["FAILED", "PARKED", "WAITING_RETRY"])
+def test_a_run_of_a_retired_agent_is_not_queued_again(session: db.SyncSession, status: str) -> None:
+    job_id = job_in(session, status)
+    session.execute("UPDATE rowcall.agents SET state = 'RETIRED'")
+    before = job(session, job_id)
+    with pytest.raises(OperatorError, match="'a' is retired") as raised:
+        operate.retry(session, job_id, ACT)
+    assert raised.value.code == "agent_retired"
+    assert job(session, job_id) == before
+
+
+@pytest.mark.parametrize("act", [operate.retry, operate.cancel], ids=["retry", "cancel"])
+def test_a_run_whose_outcome_is_being_written_is_not_waited_for_without_end(
+    session: db.SyncSession, database: str, act: Callable[..., object]
+) -> None:
+    job_id = job_in(session, "RUNNING")
+    started = time.monotonic()
+    with db.connect(database, name="outcome") as writing, writing.transaction():
+        writing.execute("SELECT FROM rowcall.agent_jobs WHERE id = %s FOR UPDATE", (job_id,))
+        with pytest.raises(OperatorError, match=f"job {job_id}'s outcome is being written right now; try again"):
+            act(session, job_id, ACT)
+    assert 4.5 < time.monotonic() - started < 9
+    assert session.execute("SHOW lock_timeout").fetchone() == {"lock_timeout": "0"}
+    assert operate.cancel(session, job_id, ACT).after == "CANCELLED"

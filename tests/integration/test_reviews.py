@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
-from consumer import db, operate
+from consumer import db, operate, validate
+from consumer.agents.door import Agent, answer_text
 from consumer.errors import OperatorError
 from consumer.operate import Act
+from consumer.records.jobs import Succeeded
 from tests.integration.acting import ACT, ENDED, LIVE, claim, end, insert, job, job_in, open_review
 
 
@@ -18,6 +21,13 @@ class Answer(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     title: str
+
+
+class Aliased(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    full_title: str = Field(alias="fullTitle")
+    size: int = 0
 
 
 @pytest.fixture
@@ -57,6 +67,27 @@ def test_approving_an_edited_answer_writes_that_one(session: db.SyncSession) -> 
     decided = operate.approve(session, open_review(session, job_id, None), ACT, answer={"title": "mine"}, schema=Answer)
     assert decided.edited
     assert job(session, job_id)["approved_answer"] == {"title": "mine"}
+
+
+def test_a_proposed_answer_with_aliases_can_be_approved(session: db.SyncSession) -> None:
+    proposed = answer_text(Aliased(fullTitle="x"))
+    review = open_review(session, job_in(session, "WAITING_REVIEW"), proposed)
+    assert operate.show_review(session, review).proposed_answer == {"full_title": "x", "size": 0}
+    assert operate.approve(session, review, ACT, schema=Aliased).state == "APPROVED"
+
+
+def test_a_worker_reads_the_very_answer_that_a_person_gave(session: db.SyncSession) -> None:
+    job_id = job_in(session, "WAITING_REVIEW")
+    given = {"fullTitle": "nul \x00", "size": 2**80}
+    operate.approve(session, open_review(session, job_id, None), ACT, answer=given, schema=Aliased)
+    row = session.execute(
+        "SELECT approved_answer::text AS text FROM rowcall.agent_jobs WHERE id = %s", (job_id,)
+    ).fetchone()
+    assert row is not None
+    read = validate.approved(Agent(name="a", version=1, answer=Aliased), row["text"])
+    assert read == Succeeded(Aliased(fullTitle="nul \x00", size=2**80))
+    with pytest.raises(OperatorError, match="JSON"):
+        operate.approve(session, open_review(session, job_in(session, "WAITING_REVIEW")), ACT, answer=float("inf"))
 
 
 def test_an_answer_that_breaks_the_schema_is_not_approved(session: db.SyncSession) -> None:
@@ -160,6 +191,29 @@ def test_retiring_an_agent_cancels_its_runs_and_frees_their_keys(session: db.Syn
     assert operate.list_agents(session)[0]["state"] == "RETIRED"
 
 
+def test_retiring_goes_on_when_a_whole_batch_ended_meanwhile(session: db.SyncSession, database: str) -> None:
+    session.execute("INSERT INTO rowcall.agent_jobs (job_type) SELECT 'a' FROM generate_series(1, 1001)")
+    done: list[operate.Retired] = []
+
+    def retire() -> None:
+        with db.connect(database, name="retiring") as own:
+            done.append(operate.retire(own, "a", ACT))
+
+    person = threading.Thread(target=retire)
+    with session.transaction():
+        session.execute(
+            "SELECT count(rowcall.settle(ARRAY[id], ARRAY[NULL]::bigint[], ARRAY['CANCELLED'], ARRAY[NULL], "
+            "ARRAY[NULL], ARRAY[NULL], ARRAY[NULL], ARRAY[NULL]::float[], ARRAY[0])) "
+            "FROM (SELECT id FROM rowcall.agent_jobs ORDER BY id LIMIT 1000) AS batch"
+        )
+        person.start()
+        wait_until_blocked(database, "retiring")
+    person.join()
+    assert done == [operate.Retired("a", 1)]
+    left = session.execute("SELECT count(*) AS n FROM rowcall.agent_jobs WHERE status <> 'CANCELLED'").fetchone()
+    assert left == {"n": 0}
+
+
 def job_in_lane(session: db.SyncSession) -> int:
     """A run that waits for review while thousands of others stand in their lanes."""
     job_id = insert(session, key_hash=99)
@@ -169,3 +223,13 @@ def job_in_lane(session: db.SyncSession) -> int:
         claim(session)
     end(session, job_id, "WAITING_REVIEW")
     return job_id
+
+
+def wait_until_blocked(database: str, name: str) -> None:
+    """Return when the session of this name waits for a lock."""
+    waiting = "SELECT FROM pg_stat_activity WHERE application_name = %s AND wait_event_type = 'Lock'"
+    give_up = time.monotonic() + 4.0
+    with db.connect(database, name="looking") as own:
+        while not own.execute(waiting, (f"rowcall {name}",)).fetchall():
+            assert time.monotonic() < give_up
+            time.sleep(0.02)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from consumer.errors import ConfigurationError
 from consumer.settings import Settings, load
@@ -82,9 +83,17 @@ def test_a_secret_given_twice_or_from_a_missing_file_is_refused(tmp_path: Path) 
         load({"MODEL_API_KEY_FILE": str(tmp_path / "none")})
 
 
-@pytest.mark.parametrize("name", ["MODEL_API_KEY", "KAFKA_PASSWORD", "DATABASE_URL"])
-def test_a_secret_is_shown_nowhere(name: str) -> None:
-    settings = load({name: SECRET})
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("MODEL_API_KEY", SECRET),
+        ("KAFKA_PASSWORD", SECRET),
+        ("DATABASE_URL", f"postgresql://u:{SECRET}@h/x"),
+        ("DATABASE_URL", f"host=h password={SECRET}"),
+    ],
+)
+def test_a_secret_is_shown_nowhere(name: str, text: str) -> None:
+    settings = load({name: text})
     assert SECRET not in f"{settings!r} {settings} {settings.shown()} {settings.model_dump()}"
     assert settings.shown()[name] == "***"
 
@@ -93,6 +102,78 @@ def test_a_secret_is_not_in_the_message_about_another_mistake() -> None:
     with pytest.raises(ConfigurationError) as refused:
         load({"MODEL_API_KEY": SECRET, "ROWCALL_LEASE_SECONDS": "x"})
     assert SECRET not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "sasl.password", "ssl.key.password", "ssl.keystore.password", "ssl.key.pem", "sasl.jaas.config",
+        "sasl.oauthbearer.client.secret", "aws.session.token", "sasl.credential",
+    ],
+)  # fmt: skip
+def test_a_secret_among_the_options_of_kafka_is_shown_nowhere(option: str) -> None:
+    settings = load({"KAFKA_OPTIONS": f"security.protocol=SASL_SSL,{option}={SECRET}"})
+    assert settings.shown()["KAFKA_OPTIONS"] == f"security.protocol=SASL_SSL,{option}=***"
+    assert SECRET not in f"{settings!r} {settings}"
+    assert settings.secrets() == {SECRET}
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://u:{} x@h/d",
+        "postgresql://u:{}/x@h/d",
+        "postgresql://u:12/{}@h/d",
+        "postgresql://u:{}@x@h/d",
+        "postgresql://u:{}?x@h/d",
+        "postgresql://u:{}#x@h/d",
+        "postgresql://u:{}%zz@h/d",
+        "postgresql://u:{}@h:port/d",
+        "postgresql://u:{}@h:99999/d",
+        "postgresql://u:{}@h:0/d",
+        "postgresql://u:{}@[::1/d",
+        "postgresql://u@h/d?{}",
+        "postgresql://u:{}@h/d?port=x",
+        "mysql://u:{}@h/d",
+        "POSTGRESQL://u:{}@h/d",
+        "{}",
+        "host=h password={} x",
+        "host=h password='{}",
+    ],
+)
+def test_a_database_url_that_cannot_be_taken_apart_is_refused_and_not_quoted(url: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"^settings: DATABASE_URL: ") as refused:
+        load({"DATABASE_URL": url.format(SECRET)})
+    assert SECRET not in str(refused.value)
+    with pytest.raises(ValidationError) as raw:
+        Settings.model_validate({"DATABASE_URL": url.format(SECRET)})
+    assert SECRET not in str(raw.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://u:a%20b%2Fc%40d@h:5433/d", "postgresql://u:***@h:5433/d"),
+        ("postgres://u@h/d", "postgres://u@h/d"),
+        ("postgresql://h1:1,h2:2/d?target_session_attrs=any", "postgresql://h1:1,h2:2/d?target_session_attrs=any"),
+        ("postgresql://u:it's@[::1]:5432/d?options=-c%20a%3D@", "postgresql://u:***@[::1]:5432/d?options=-c%20a%3D@"),
+        ("postgresql:///d?host=/run/pg&user=u&password=abc", "postgresql:///d?host=/run/pg&user=u&password=***"),
+        ("host=h port=5433 password='a b' dbname=d", "host=h port=5433 password=*** dbname=d"),
+        (r"password=a\ b host = h", "password=*** host = h"),
+        ("", ""),
+    ],
+)
+def test_every_other_form_of_a_database_url_is_kept_and_shown_without_its_password(url: str, shown: str) -> None:
+    settings = load({"DATABASE_URL": url})
+    assert settings.database_url.get_secret_value() == url
+    assert settings.database_shown() == shown
+
+
+def test_the_password_of_the_database_is_known_in_each_form_in_which_it_may_be_met() -> None:
+    assert load({"DATABASE_URL": "postgresql://u:a%20b@h/d?sslpassword=c%2Fd"}).secrets() == {
+        "a%20b", "a b", "c%2Fd", "c/d"
+    }  # fmt: skip
+    assert "it's here" in load({"DATABASE_URL": r"host=h password='it\'s here'"}).secrets()
 
 
 def test_every_setting_is_shown_under_its_variable() -> None:

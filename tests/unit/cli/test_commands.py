@@ -120,11 +120,13 @@ def test_config_shows_what_is_in_force_without_secrets() -> None:
         "--json",
         DATABASE_URL="postgresql://rowcall:hidden-1@db:5433/x",
         MODEL_API_KEY="hidden-2",
+        KAFKA_OPTIONS="client.id=x,sasl.password=hidden-3",
         ROWCALL_INTAKE_BATCH="77",
     )
     values = json.loads(result.stdout)
     assert values["DATABASE_URL"] == "postgresql://rowcall:***@db:5433/x"
     assert values["MODEL_API_KEY"] == "***"
+    assert values["KAFKA_OPTIONS"] == "client.id=x,sasl.password=***"
     assert values["ROWCALL_INTAKE_BATCH"] == "77"
     table = run("config", MODEL_API_KEY="hidden-2").stdout
     assert "hidden" not in table and "MODEL_API_KEY" in table
@@ -135,6 +137,19 @@ def test_a_wrong_setting_is_named_and_ends_with_78() -> None:
     assert result.exit_code == 78
     assert "ROWCALL_INTAKE_BATCH" in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("password", ["hidden 1", "hidden/1", "hidden@1"])
+def test_a_database_url_with_a_raw_password_is_one_line_without_it(password: str) -> None:
+    for command in (["config"], ["jobs", "list"], ["doctor"]):
+        result = run(*command, DATABASE_URL=f"postgresql://u:{password}@127.0.0.1:1/x")
+        assert result.exit_code == 78
+        assert result.stderr.startswith("rowcall: settings: DATABASE_URL") and result.stderr.count("\n") == 1
+        assert "hidden" not in result.output
+
+
+def test_retry_names_the_states_it_takes() -> None:
+    assert "FAILED, CANCELLED, PARKED or WAITING_RETRY" in run("jobs", "retry", "--help").output
 
 
 def test_version_names_it() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+import time
 import types
 
 import pytest
@@ -12,7 +14,7 @@ from consumer.activate import Roster, RosterRow
 from consumer.agents import registry
 from consumer.agents.door import Agent, Context
 from consumer.errors import ConfigurationError
-from consumer.intake.roster import view
+from consumer.intake.roster import REMIND_SECONDS, Reminder, view
 from consumer.records import Change
 from consumer.settings import Settings
 
@@ -55,6 +57,24 @@ def test_topics_of_an_active_agent_without_code_are_left_alone() -> None:
 
 def test_a_newer_version_elsewhere_is_told() -> None:
     assert view(roster(("a", "ACTIVE", ("t",)), version=3), [agent("a", "t")]).outdated == ("a",)
+
+
+def test_missing_code_is_complained_of_every_minute_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    reminder, seen = Reminder(), view(roster(("gone", "ACTIVE", ("t",))), [agent("a", "t")])
+
+    def lines() -> int:
+        caplog.clear()
+        reminder.tell(seen)
+        assert all(record.levelno == logging.ERROR for record in caplog.records)
+        return sum("rowcall agents retire gone" in record.getMessage() for record in caplog.records)
+
+    assert (lines(), lines()) == (1, 0)
+    now += REMIND_SECONDS
+    assert lines() == 1
 
 
 def module(monkeypatch: pytest.MonkeyPatch, name: str, **content: object) -> None:

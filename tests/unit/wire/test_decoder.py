@@ -159,6 +159,25 @@ def test_time_that_names_no_instant_is_left_to_the_header(text: bytes) -> None:
     assert record.headers["occurred_at"] == text.decode()
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"9999-12-31T23:59:59-12:00", b"9999-12-31T12:00:00Z", b"9998-12-31T00:00:00.000001Z",
+        b"0001-01-01T00:00:00+12:00", b"0001-12-31T23:59:59Z",
+    ],
+)  # fmt: skip
+def test_time_that_cannot_be_stored_and_read_everywhere_is_left_to_the_header(text: bytes) -> None:
+    event = decode(b"{}", headers=[("id", b"e"), ("occurred_at", text)])
+    assert isinstance(event, Event)
+    assert (event.occurred_at, event.headers["occurred_at"]) == (None, text.decode())
+
+
+def test_time_of_an_offset_that_postgres_refuses_is_given_in_utc() -> None:
+    event = decode(b"{}", headers=[("id", b"e"), ("occurred_at", b"2026-01-02T00:00:00+20:00")])
+    assert isinstance(event, Event) and event.occurred_at is not None
+    assert event.occurred_at.isoformat() == "2026-01-01T04:00:00+00:00"
+
+
 def test_avro_record_with_id_is_an_event_with_avros_own_types() -> None:
     datum = {"title": "t", "at": 1, "amount": b"\xff", "parts": [{"day": 17109}], "kind": "B"}
     record = decode(framed(5, TRIAGED, datum), framed(7, ID_KEY, {"id": 9}), headers=[("id", b"1")])
