@@ -16,7 +16,7 @@ from consumer.cli.opening import quiet_settings
 from consumer.cli.output import as_json, print_json, print_table
 from consumer.connect import ConnectClient, ConnectorFile, ConnectorStatus
 from consumer.errors import OperatorError
-from consumer.operate.capture import await_capture, check_tables
+from consumer.operate.capture import await_capture, check_tables, standing
 from consumer.settings import Settings
 
 _NAME = click.argument("name", required=False)
@@ -72,7 +72,7 @@ def apply(name: str | None, directory: Path | None, restart_failed: bool, force:
         check_tables(session, _reading_here(loaded, files))
         if not force:
             connect.refuse_removals(client, files)
-        before = {file.name: client.status(file.name, file.mask) for file in files}
+        before = standing(session, client, files)
         click.echo(f"connector files of {folder}")
         changed = set()
         for applied in connect.apply(client, files):

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from consumer import db
@@ -17,7 +18,8 @@ from consumer.errors import ConfigurationError, OperatorError, Outage
 
 _SQL: Final = db.queries("capture")
 _LOOK_SECONDS: Final = 0.25
-# Connect answers a new configuration before it has started the tasks again; until then they show their old failure.
+# Connect answers a new configuration before it has started the tasks again; until then the old ones still run or still
+# show their failure. A task is started again within a second or two.
 STALE_SECONDS: Final = 10.0
 _PLAIN: Final = re.compile(r"[^\\*+?()\[\]{}|^$]+\.[^\\*+?()\[\]{}|^$]+")
 
@@ -52,68 +54,72 @@ def _refusal(connector: str, tables: Sequence[str], database: str) -> str:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a connector stood at one moment: its states, and the server process that fed it from its slot."""
+
+    status: ConnectorStatus | None
+    reader: int | None
+
+
+def standing(session: db.SyncSession, client: ConnectClient, files: Iterable[ConnectorFile]) -> dict[str, Standing]:
+    """How these connectors stand now, by name."""
+    slots = {file.name: file.config.get("slot.name", "") for file in files}
+    with db.translated():
+        rows = session.execute(_SQL["read_slots"], {"names": list(slots.values())}).fetchall()
+    readers = {row["slot_name"]: row["active_pid"] for row in rows}
+    return {file.name: Standing(client.status(file.name, file.mask), readers.get(slots[file.name])) for file in files}
+
+
 def await_capture(
     session: db.SyncSession,
     client: ConnectClient,
     files: Sequence[ConnectorFile],
     *,
     seconds: float,
-    before: Mapping[str, ConnectorStatus | None] | None = None,
+    before: Mapping[str, Standing] | None = None,
 ) -> None:
     """Return when every connector runs and its slot is being read.
 
-    `before` has the states from before a change or restart, by name: a failure that stands there unchanged is taken for
-    a left-over for STALE_SECONDS.
+    `before` has those that were changed or restarted as they stood before it. Until STALE_SECONDS are over, what still
+    stands there unchanged is taken for left over: the old failure for none, the old reader for none.
 
     Raises:
         ConfigurationError: a task has failed; gives its reason.
         Outage: it took longer than `seconds`; names what is missing.
     """
-    waiting = {file.name: file for file in files}
-    old, stale_until = dict(before or {}), time.monotonic() + STALE_SECONDS
-
-    def not_running() -> list[str]:
-        if time.monotonic() > stale_until:
+    old = dict(before or {})
+    began = time.monotonic()
+    while True:
+        if time.monotonic() - began > STALE_SECONDS:
             old.clear()
-        return _not_running(client, waiting, old)
-
-    _until(seconds, not_running, "connectors do not run")
-    slots = [slot for file in files if (slot := file.config.get("slot.name"))]
-    _until(seconds, lambda: _not_read(session, slots), "replication slots are not read")
-
-
-def _until(seconds: float, missing: Callable[[], list[str]], what: str) -> None:
-    give_up = time.monotonic() + seconds
-    while names := missing():
-        if time.monotonic() > give_up:
-            raise Outage(f"after {seconds:g} s {what}: {', '.join(names)}", dependency="connect")
+        now = standing(session, client, files)
+        missing = [lack for file in files if (lack := _missing(file, now[file.name], old.get(file.name)))]
+        if not missing:
+            return
+        if time.monotonic() - began > seconds:
+            raise Outage(f"after {seconds:g} s {'; '.join(missing)}", dependency="connect")
         time.sleep(_LOOK_SECONDS)
 
 
-def _not_running(
-    client: ConnectClient, waiting: dict[str, ConnectorFile], old: Mapping[str, ConnectorStatus | None]
-) -> list[str]:
-    for name in list(waiting):
-        status = client.status(name, waiting[name].mask)
-        if status is not None and status.failed and not _left_over(status, old.get(name)):
-            raise ConfigurationError(
-                f"connector {name} failed: {_reasons(status)}; when the cause is mended: "
-                f"rowcall connectors apply {name} --restart-failed"
-            )
-        if status is not None and status.healthy:
-            del waiting[name]
-    return sorted(waiting)
+def _missing(file: ConnectorFile, now: Standing, old: Standing | None) -> str:
+    status, slot = now.status, file.config.get("slot.name")
+    if status is not None and status.failed and not _left_over(status, old):
+        raise ConfigurationError(
+            f"connector {file.name} failed: {_reasons(status)}; when the cause is mended: "
+            f"rowcall connectors apply {file.name} --restart-failed"
+        )
+    if status is None or not status.healthy:
+        return f"connector {file.name} does not run"
+    if slot and (now.reader is None or (old is not None and now.reader == old.reader)):
+        return f"replication slot {slot} is not read"
+    return ""
 
 
-def _left_over(status: ConnectorStatus, old: ConnectorStatus | None) -> bool:
-    return old is not None and old.failed and _reasons(old) == _reasons(status)
+def _left_over(status: ConnectorStatus, old: Standing | None) -> bool:
+    was = None if old is None else old.status
+    return was is not None and was.failed and _reasons(was) == _reasons(status)
 
 
 def _reasons(status: ConnectorStatus) -> str:
     return "; ".join(task.reason for task in status.tasks if task.reason) or status.reason
-
-
-def _not_read(session: db.SyncSession, slots: Sequence[str]) -> list[str]:
-    with db.translated():
-        read = {row["slot_name"] for row in session.execute(_SQL["read_slots"], {"names": list(slots)})}
-    return sorted(set(slots) - read)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
+import json
 import math
+import re
 import uuid
 from collections.abc import Mapping
 from decimal import Decimal
@@ -22,6 +24,7 @@ from consumer.records.change import UNCHANGED, Infinity
 # The 1 is the codec's version: a later form gets its own tag and this one stays readable.
 TAG: Final = "$rc1"
 _INT64: Final = 1 << 63
+_LONG_NUMBER: Final = re.compile(r"[0-9]{19}")
 _EPOCH_DELTA: Final = dt.timedelta(microseconds=1)
 
 
@@ -40,7 +43,9 @@ def decode(text: str | bytes) -> Any:
     Raises:
         ValueError: when the text is not JSON or carries an unknown tag.
     """
-    return _rich(orjson.loads(text))
+    # orjson makes a float of an integer beyond 64 bits, which a payload written by hand may hold.
+    exact = _LONG_NUMBER.search(text if isinstance(text, str) else text.decode()) is not None
+    return _rich(json.loads(text) if exact else orjson.loads(text))
 
 
 def _plain(value: Any) -> Any:

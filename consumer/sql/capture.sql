@@ -1,6 +1,6 @@
 -- name: read_slots
--- Which of these replication slots are being read.
-SELECT slot_name FROM pg_replication_slots WHERE slot_name = ANY (%(names)s) AND active;
+-- Which of these replication slots are being read, and by which server process.
+SELECT slot_name, active_pid FROM pg_replication_slots WHERE slot_name = ANY (%(names)s) AND active;
 
 -- name: missing_tables
 -- Which of these tables, as schema.table, do not exist here. Debezium does not tell upper from lower case.

@@ -71,7 +71,8 @@ def test_from_connectors_to_a_ready_worker_and_back(placed: dict[str, str], tmp_
     assert run(placed, "connectors", "diff", *folder).returncode == 1
     applied = run(placed, "connectors", "apply", *folder, "--restart-failed")
     made = [f"outbox_{mark}: created", f"rows_{mark}: created", "every connector reads its slot"]
-    assert applied.stdout.splitlines() == made, applied.stderr
+    assert applied.stdout.splitlines() == [f"connector files of {folder[1]}", *made], applied.stderr
+    check_refusals(placed, mark, tmp_path / "connectors")
     assert run(placed, "connectors", "diff", *folder).returncode == 0
     eventually(lambda: run(placed, "connectors", "status", f"rows_{mark}").returncode == 0)
     status = json.loads(run(placed, "connectors", "status", f"outbox_{mark}", "--json").stdout)
@@ -93,6 +94,28 @@ def test_from_connectors_to_a_ready_worker_and_back(placed: dict[str, str], tmp_
     gone = run(placed, "connectors", "delete", f"rows_{mark}", "--yes")
     assert gone.returncode == 0
     assert run(placed, "connectors", "status", f"rows_{mark}").returncode == 1
+
+
+def check_refusals(placed: dict[str, str], mark: str, folder: Path) -> None:
+    """Neither a table that is not there, nor one that would be captured no more; the folder may come by its setting."""
+    own = placed | {"ROWCALL_CONNECTORS": str(folder)}
+    file = folder / f"rows_{mark}.json"
+    good = file.read_text()
+    file.write_text(good.replace("public.parcels", "public.letters"))
+    missing = run(own, "connectors", "apply")
+    assert missing.returncode == 1
+    assert f"rows_{mark}: table public.letters does not exist in database" in missing.stderr
+    with psycopg.connect(placed["DATABASE_URL"], autocommit=True) as session:
+        session.execute("CREATE TABLE public.letters (id bigint PRIMARY KEY)")
+    removing = run(own, "connectors", "apply")
+    assert removing.returncode == 1
+    assert "public.parcels" in removing.stderr and "--force" in removing.stderr
+    assert run(own, "connectors", "apply", "--force").returncode == 0
+    file.write_text(good)
+    assert run(own, "connectors", "apply", "--force").returncode == 0
+    (folder / f"absent_{mark}.json").write_text(good)
+    assert f"absent_{mark}" in run(own, "connectors", "status").stdout
+    (folder / f"absent_{mark}.json").unlink()
 
 
 def check_doctor(placed: dict[str, str], mark: str) -> None:

@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Consumer
 
 import debezium
+from consumer import db
 from consumer.connect import (
     ConnectClient,
     ConnectorFile,
@@ -25,6 +26,7 @@ from consumer.connect import (
     load,
 )
 from consumer.errors import ConfigurationError, OperatorError, Outage
+from consumer.operate.capture import await_capture, standing
 from consumer.records import Change, Coordinates
 from consumer.schema_registry import SchemaRegistry
 from consumer.wire import Decoder
@@ -169,6 +171,30 @@ def test_failed_task_says_why_and_runs_after_the_cause_is_gone_and_a_restart(ben
         session.execute(f"CREATE PUBLICATION {file.config['publication.name']} FOR TABLE public.parcels".encode())
     bench.client.restart_failed(file.name)
     bench.wait(file.name, lambda status: status.healthy)
+
+
+def test_a_failure_from_before_the_mending_is_not_taken_for_a_new_one(bench: Bench) -> None:
+    wrong = changed(bench.rows, publication_autocreate_mode="disabled")
+    with db.connect(bench.database, name="test") as session:
+        apply(bench.client, [wrong])
+        with pytest.raises(ConfigurationError, match="ublication"):
+            await_capture(session, bench.client, [wrong], seconds=60)
+        before = standing(session, bench.client, [wrong])
+        apply(bench.client, [bench.rows])
+        await_capture(session, bench.client, [bench.rows], seconds=60, before=before)
+        running = standing(session, bench.client, [bench.rows])
+        assert running[bench.rows.name].reader is not None
+
+
+def test_what_ran_before_a_change_is_not_taken_for_its_success(bench: Bench) -> None:
+    wrong = changed(bench.rows, publication_autocreate_mode="disabled", publication_name=f"no_{bench.rows.name}")
+    with db.connect(bench.database, name="test") as session:
+        apply(bench.client, [bench.rows])
+        await_capture(session, bench.client, [bench.rows], seconds=60)
+        before = standing(session, bench.client, [bench.rows])
+        apply(bench.client, [wrong])
+        with pytest.raises(ConfigurationError, match="ublication"):
+            await_capture(session, bench.client, [wrong], seconds=60, before=before)
 
 
 def test_deleted_connector_is_gone_and_a_second_delete_says_so(bench: Bench) -> None:

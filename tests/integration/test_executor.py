@@ -146,7 +146,7 @@ async def test_a_drain_finishes_what_ends_in_time_and_gives_the_rest_back_unharm
     quick = [await view.add("doer", {"do": "succeed", "seconds": 0.6}) for _ in range(3)]
     slow = [await view.add("doer", {"do": "succeed", "seconds": 60}) for _ in range(3)]
     writing = await view.add("writer", {"n": 1, "statements": ["SELECT pg_sleep(60)"]})
-    async with running(settings(database, drain_seconds=1.5)) as stop:
+    async with running(settings(database, drain_seconds=4.0)) as stop:
         for job_id in [*quick, *slow, writing]:
             await view.wait(job_id, "RUNNING")
         await asyncio.sleep(0.2)

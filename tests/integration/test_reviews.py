@@ -86,8 +86,13 @@ def test_a_worker_reads_the_very_answer_that_a_person_gave(session: db.SyncSessi
     assert row is not None
     read = validate.approved(Agent(name="a", version=1, answer=Aliased), row["text"])
     assert read == Succeeded(Aliased(fullTitle="nul \x00", size=2**80))
+
+
+def test_an_answer_that_json_has_not_is_refused(session: db.SyncSession) -> None:
+    review = open_review(session, job_in(session, "WAITING_REVIEW"))
     with pytest.raises(OperatorError, match="JSON"):
-        operate.approve(session, open_review(session, job_in(session, "WAITING_REVIEW")), ACT, answer=float("inf"))
+        operate.approve(session, review, ACT, answer=float("inf"))
+    assert operate.show_review(session, review).review["state"] == "OPEN"
 
 
 def test_an_answer_that_breaks_the_schema_is_not_approved(session: db.SyncSession) -> None:
@@ -202,8 +207,8 @@ def test_retiring_goes_on_when_a_whole_batch_ended_meanwhile(session: db.SyncSes
     person = threading.Thread(target=retire)
     with session.transaction():
         session.execute(
-            "SELECT count(rowcall.settle(ARRAY[id], ARRAY[NULL]::bigint[], ARRAY['CANCELLED'], ARRAY[NULL], "
-            "ARRAY[NULL], ARRAY[NULL], ARRAY[NULL], ARRAY[NULL]::float[], ARRAY[0])) "
+            "SELECT rowcall.settle(ARRAY[id], ARRAY[NULL]::bigint[], ARRAY['CANCELLED'], ARRAY[NULL], "
+            "ARRAY[NULL], ARRAY[NULL], ARRAY[NULL], ARRAY[NULL]::float[], ARRAY[0]) "
             "FROM (SELECT id FROM rowcall.agent_jobs ORDER BY id LIMIT 1000) AS batch"
         )
         person.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import tomllib
@@ -100,10 +101,20 @@ def commands() -> list[str]:
     spans: list[str] = []
     for text in (README, OPERATIONS):
         blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
-        spans += [line for block in blocks for line in re.sub(r"\\\n\s*", "", block).splitlines()]
+        spans += [line for block in blocks for line in whole_commands(re.sub(r"\\\n\s*", "", block))]
         spans += re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
     found = {match[1].strip() for span in spans if (match := re.match(r"\s*(?:[A-Z_]+=\S+ )*(rowcall [a-z].*)", span))}
     return sorted(found)
+
+
+def whole_commands(block: str) -> Iterator[str]:
+    """The lines of a block; one that ends inside quotes goes on in the next."""
+    begun = ""
+    for line in block.splitlines():
+        begun = f"{begun} {line.strip()}" if begun else line
+        if all(begun.count(quote) % 2 == 0 for quote in "\"'") or "#" in begun:
+            yield begun
+            begun = ""
 
 
 @pytest.mark.parametrize("line", commands())
@@ -120,6 +131,22 @@ def test_each_command_exists_with_its_options(line: str) -> None:
     for word in words:
         if word.startswith("--"):
             assert word in options, f"{command.name} has no option {word}"
+
+
+def test_readme_names_every_command_of_the_groups_that_people_act_with() -> None:
+    named = {" ".join(line.split()[1:3]) for line in commands()}
+    context = click.Context(main)
+    for name in ("agents", "connectors", "dead-letters", "jobs", "reviews"):
+        group = main.get_command(context, name)
+        assert isinstance(group, click.Group)
+        assert {f"{name} {command}" for command in group.list_commands(context)} <= named
+    assert {"dev psql", "example-tables"} <= named
+
+
+def test_the_line_of_sed_makes_the_shipped_connector_capture_the_example() -> None:
+    (old, new) = re.findall(r"sed -i\.bak 's/(.*)/(.*)/' my-connectors/rows\.json", README)[0]
+    shipped = (ROOT / "debezium/connectors/rows.json").read_text(encoding="utf-8")
+    assert json.loads(re.sub(old, new, shipped))["table.include.list"] == new == "public.tickets"
 
 
 def test_there_are_commands_to_look_at() -> None:

@@ -18,6 +18,7 @@ from consumer.connect import (
     differences,
     lint,
     load,
+    removed_tables,
     tables_of,
 )
 from consumer.connect.client import outage_of
@@ -261,6 +262,22 @@ def test_tables_of_a_connector() -> None:
         "public.customers",
     )
     assert tables_of({}) == ()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "running", "removed"),
+    [
+        ("public.orders,public.customers", "public.tickets", ("public.tickets",)),
+        ("public.orders,public.tickets", "public.tickets,public.orders", ()),
+        ("public\\.(tickets|orders)", "public.tickets", ()),
+        ("public.(", "public.(,public.a", ("public.a",)),
+        ("public.orders", "", ("every other table",)),
+        ("", "public.tickets", ()),
+    ],
+)
+def test_tables_that_a_file_would_no_longer_capture(wanted: str, running: str, removed: tuple[str, ...]) -> None:
+    had = postgres(table_include_list=running)
+    assert removed_tables({"table.include.list": wanted}, had) == removed
 
 
 def test_health_of_a_connector_is_that_of_all_its_tasks() -> None:

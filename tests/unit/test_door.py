@@ -40,6 +40,15 @@ async def async_generating(*_: object) -> Any:
     yield False
 
 
+def nothing(*_: object) -> None:
+    pass
+
+
+class Writes:
+    async def __call__(self, *_: object) -> None:
+        pass
+
+
 class Called:
     async def __call__(self, *_: object) -> bool:
         return False
@@ -74,10 +83,10 @@ def test_what_is_awaited_must_be_a_coroutine_function(kind: str, function: Calla
 def test_functions_of_the_right_kinds_pass_however_they_are_made() -> None:
     made = agent()
     made.when(lambda _: True)
-    made.rule(functools.partial(plain, 1))
+    made.rule(functools.partial(nothing, 1))
     made.tier(lambda *_: Tier.LOW)
     made.run(functools.partial(asynchronous, 1))
-    made.write(Called())
+    made.write(Writes())
     made.check()
 
 

@@ -171,3 +171,8 @@ def test_a_stored_message_is_the_same_message_again(message: Change | Event) -> 
         assert (again.operation, again.origin, again.id) == (message.operation, message.origin, message.id)
     elif isinstance(message, Event) and isinstance(again, Event):
         assert same(again.data, message.data) and again.headers == message.headers and again.key == message.key
+
+
+def test_an_integer_written_by_hand_is_exact_whatever_its_length() -> None:
+    assert decode('{"n": 12345678901234567890123}') == {"n": 12345678901234567890123}
+    assert decode("[9223372036854775807, -9223372036854775809]") == [9223372036854775807, -9223372036854775809]

@@ -114,7 +114,7 @@ def test_a_model_inside_an_answer_is_validated_however_it_was_made(values: Any, 
 
 
 def test_a_good_answer_passes_as_it_is() -> None:
-    RICH.thrice  # noqa: B018 - it stands in __dict__ from here on
+    assert RICH.thrice == 12  # it stands in __dict__ from here on
     assert validate.judge(agent(Rich), EVENT, RICH) == Succeeded(RICH)
     answer = Answer(many=[Inner(n=2)], by_name={"k": (Inner(n=3),)}, wrapped=Wrapped([Inner(n=4)]), either=Other(n=99))
     assert validate.judge(agent(Answer), EVENT, answer) == Succeeded(answer)

@@ -111,10 +111,13 @@ BEGIN
                                THEN rowcall.now() END,
             updated_at = rowcall.now()
         FROM fenced a WHERE j.id = a.id
-        RETURNING j.id, j.job_type, j.key_hash
+        RETURNING j.id, j.job_type, j.key_hash, j.lane_seq
     )
-    SELECT coalesce(array_agg(id), '{}'), array_agg(job_type), array_agg(key_hash) FROM moved
-    INTO v_moved, v_agents, v_keys;
+    -- Only lanes that hold a job of ours are sure to exist and so to be locked in order; a lane that another session is
+    -- just making for the same key is none of our business.
+    SELECT coalesce(array_agg(id), '{}'), array_agg(job_type) FILTER (WHERE lane_seq IS NOT NULL),
+        array_agg(key_hash) FILTER (WHERE lane_seq IS NOT NULL)
+    FROM moved INTO v_moved, v_agents, v_keys;
     PERFORM rowcall.refresh_lanes(v_agents, v_keys);
     RETURN QUERY SELECT unnest(v_moved);
 END $$;

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import fastavro
 import orjson
+import pytest
 
 import schemas
-from consumer.agents import AGENTS, order_triage, triage_notice
+from consumer.agents import AGENTS, order_triage, registry, triage_notice
 from consumer.agents.triage_notice import Notice, compose
+from consumer.errors import ConfigurationError
+from consumer.settings import load
 
 TRIAGED = {
     "order_id": 42,
@@ -49,3 +54,17 @@ def test_a_topic_without_a_schema_has_none() -> None:
     assert schemas.load("orders.unknown") is None
     assert schemas.load("../consumer/settings") is None
     assert schemas.topics() == ["orders.triaged"]
+
+
+@pytest.mark.parametrize("module", ["agents_of_nobody", "agents_of_nobody.within"])
+def test_a_module_that_is_not_found_is_told_where_python_looks(module: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{module}.*put its folder on PYTHONPATH"):
+        registry.load(load({"ROWCALL_AGENTS": module}))
+
+
+def test_a_module_that_needs_another_one_is_not_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "agents_that_need_more.py").write_text("import a_package_of_nobody\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigurationError, match="a_package_of_nobody") as error:
+        registry.load(load({"ROWCALL_AGENTS": "agents_that_need_more"}))
+    assert "PYTHONPATH" not in str(error.value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from debezium.cache import Cache
 from debezium.cli import dev
 from debezium.errors import NotRunning, StackError, UnknownService
 from debezium.paths import StackPaths
+from debezium.postgres import client_environment
 from debezium.reporting import Reporter
 from debezium.service import Scene, StackSettings
 
@@ -96,11 +98,38 @@ def test_an_unknown_service_is_refused_before_anything_starts(tmp_path: Path) ->
 def test_the_command_line_explains_instead_of_tracing(tmp_path: Path) -> None:
     outcome = CliRunner().invoke(dev, ["status", "--directory", str(tmp_path)])
     assert outcome.exit_code == 1
-    assert "no stack was started" in outcome.output
+    assert outcome.stderr.startswith("rowcall: no stack was started")
+    assert "--directory" in outcome.stderr and "ROWCALL_STACK_DIR" in outcome.stderr
     assert "Traceback" not in outcome.output
 
 
-@pytest.mark.parametrize("command", ["up", "status", "down", "logs", "restart"])
+def test_a_wrong_service_is_wrong_usage(tmp_path: Path) -> None:
+    outcome = CliRunner().invoke(dev, ["up", "--services", "redis", "--directory", str(tmp_path / "stack")])
+    assert outcome.exit_code == 2
+    assert "redis" in outcome.stderr
+
+
+def test_down_says_when_there_was_nothing_to_stop(tmp_path: Path) -> None:
+    outcome = CliRunner().invoke(dev, ["down", "--directory", str(tmp_path / "absent")])
+    assert (outcome.exit_code, outcome.stdout) == (0, f"nothing was running in {tmp_path / 'absent'}\n")
+
+
+def test_psql_gets_its_own_arguments_and_the_password_by_the_environment(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = []
+    own = client_environment(scene.database_url)
+    monkeypatch.setattr(stack, "psql", lambda directory: (directory / "psql", own))
+    monkeypatch.setattr(os, "execve", lambda *arguments: called.append(arguments))
+    given = ["-h", "-Atc", "SELECT 1", "--csv"]
+    CliRunner().invoke(dev, ["psql", "--directory", str(tmp_path), *given])
+    ((program, arguments, environment),) = called
+    assert (program, arguments) == (tmp_path / "psql", [str(tmp_path / "psql"), *given])
+    assert environment["PGPASSWORD"] == "pass word"
+    assert environment["PGPORT"] == "20001"
+
+
+@pytest.mark.parametrize("command", ["up", "status", "down", "logs", "restart", "psql"])
 def test_every_command_has_help(command: str) -> None:
     outcome = CliRunner().invoke(dev, [command, "--help"])
     assert outcome.exit_code == 0
