@@ -1,6 +1,6 @@
 """Kafka Connect's REST API, as far as connectors need it. Statuses become the error tree here and nowhere else.
 
-Connect answers 409 while its workers rebalance, which a created or deleted connector causes: that is waited for.
+Connect refuses while its workers rebalance, which a created or deleted connector causes: that is waited for.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class ConnectClient:
         answer = self._http.request(method, self._base + path, content=body, headers=headers)
         for _ in range(REBALANCE_TRIES):
             # A worker that has just started knows its own routes before it knows the connectors: 404 is not retried.
-            if answer.status != 409:
+            if not rebalancing(answer):
                 break
             time.sleep(REBALANCE_PAUSE_SECONDS)
             answer = self._http.request(method, self._base + path, content=body, headers=headers)
@@ -204,6 +204,11 @@ def describe(problems: Sequence[Problem]) -> str:
 
 def _path(name: str) -> str:
     return f"/connectors/{quote(name, safe='')}"
+
+
+def rebalancing(answer: Response) -> bool:
+    """Whether Connect asks to try again: 409, or a 500 where it noticed the rebalance only inside the request."""
+    return answer.status == 409 or (answer.status == 500 and "rebalance is expected" in _message(answer))
 
 
 def outage_of(answer: Response, shown: str) -> Outage | None:

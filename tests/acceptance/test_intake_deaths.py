@@ -8,7 +8,8 @@ import psutil
 from confluent_kafka import Consumer, TopicPartition
 
 from consumer.kafka import Record
-from tests.fixtures.world import World, eventually
+from tests.fixtures.process import eventually
+from tests.fixtures.world import World
 
 CRASHING = "tests.agents.crashing_worker"
 

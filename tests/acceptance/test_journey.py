@@ -14,7 +14,8 @@ import pytest
 
 from consumer.agents.order_triage import TRIAGED_TOPIC
 from consumer.kafka import Record
-from tests.fixtures.world import Process, World, eventually
+from tests.fixtures.process import Process, eventually
+from tests.fixtures.world import World
 
 DAY = 86_400
 NULLABLE = """small whole long amount free ratio single flag name code text mark at local day hour tags

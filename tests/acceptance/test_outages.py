@@ -16,7 +16,8 @@ import pytest
 
 from debezium import stack as local_stack
 from debezium.stack import StackInfo
-from tests.fixtures.world import Process, World, eventually
+from tests.fixtures.process import Process, eventually
+from tests.fixtures.world import World
 
 ROWS = 20_000
 INSERT = "INSERT INTO public.things (id, kind) VALUES (%s, 'load') ON CONFLICT DO NOTHING"

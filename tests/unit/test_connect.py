@@ -21,7 +21,7 @@ from consumer.connect import (
     removed_tables,
     tables_of,
 )
-from consumer.connect.client import outage_of
+from consumer.connect.client import outage_of, rebalancing
 from consumer.errors import ConfigurationError
 from consumer.http import Response
 
@@ -306,3 +306,17 @@ def test_what_a_status_of_connect_means(status: int, message: str, away: bool) -
     outage = outage_of(answer, "http://connect")
     assert (outage is not None) == away
     assert outage is None or (outage.dependency == "connect" and message in str(outage))
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "waited_for"),
+    [
+        (409, "Cannot complete request because of a conflicting operation", True),
+        (500, "Request cannot be completed because a rebalance is expected", True),
+        (500, "Request timed out", False),
+        (404, "not found", False),
+    ],
+)
+def test_a_rebalance_is_waited_for(status: int, message: str, waited_for: bool) -> None:
+    answer = Response(status, {}, json.dumps({"error_code": status, "message": message}).encode())
+    assert rebalancing(answer) == waited_for
