@@ -16,7 +16,7 @@ from consumer.cli.opening import quiet_settings
 from consumer.cli.output import as_json, print_json, print_table
 from consumer.connect import ConnectClient, ConnectorFile, ConnectorStatus
 from consumer.errors import OperatorError
-from consumer.operate.capture import await_capture, check_tables, standing
+from consumer.operate.capture import await_capture, bring_publications, check_tables, standing
 from consumer.settings import Settings
 
 _NAME = click.argument("name", required=False)
@@ -73,6 +73,8 @@ def apply(name: str | None, directory: Path | None, restart_failed: bool, force:
         if not force:
             connect.refuse_removals(client, files)
         before = standing(session, client, files)
+        connect.check(client, files)
+        bring_publications(session, _reading_here(loaded, files))
         click.echo(f"connector files of {folder}")
         changed = set()
         for applied in connect.apply(client, files):

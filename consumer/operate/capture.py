@@ -41,6 +41,27 @@ def check_tables(session: db.SyncSession, files: Sequence[ConnectorFile]) -> Non
         raise OperatorError("\n".join(refused))
 
 
+def bring_publications(session: db.SyncSession, files: Sequence[ConnectorFile]) -> None:
+    """Bring publications that already exist to the tables of their files, before the connectors start with them.
+
+    Debezium 3.6.1 does it with a statement that Postgres refuses (WITH behind ALTER PUBLICATION … SET TABLE), and tries
+    again for ever. A list with a regular expression, or with a signal table beside it, is left to Debezium.
+
+    Raises:
+        ConfigurationError: the role of DATABASE_URL may not change the publication.
+    """
+    for file in files:
+        tables, publication = tables_of(file.config), file.config.get("publication.name")
+        filtered = file.config.get("publication.autocreate.mode") == "filtered"
+        if not (publication and filtered and tables) or "signal.data.collection" in file.config:
+            continue
+        if all(_PLAIN.fullmatch(name) for name in tables):
+            given = {"tables": list(tables), "publication": publication}
+            with db.translated():
+                for row in session.execute(_SQL["publication_change"], given).fetchall():
+                    session.execute(row["statement"].encode())
+
+
 def _refusal(connector: str, tables: Sequence[str], database: str) -> str:
     one = len(tables) == 1
     what, them = ("table", "it") if one else ("tables", "them")

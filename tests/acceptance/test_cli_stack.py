@@ -110,9 +110,11 @@ def check_refusals(placed: dict[str, str], mark: str, folder: Path) -> None:
     removing = run(own, "connectors", "apply")
     assert removing.returncode == 1
     assert "public.parcels" in removing.stderr and "--force" in removing.stderr
-    assert run(own, "connectors", "apply", "--force").returncode == 0
+    forced = run(own, "connectors", "apply", "--force", "--wait", "40")
+    assert forced.returncode == 0, forced.stderr
     file.write_text(good)
-    assert run(own, "connectors", "apply", "--force").returncode == 0
+    back = run(own, "connectors", "apply", "--force", "--wait", "40")
+    assert back.returncode == 0, back.stderr
     (folder / f"absent_{mark}.json").write_text(good)
     assert f"absent_{mark}" in run(own, "connectors", "status").stdout
     (folder / f"absent_{mark}.json").unlink()

@@ -10,7 +10,7 @@ import pytest
 from consumer import db
 from consumer.connect import ConnectorFile
 from consumer.errors import OperatorError
-from consumer.operate.capture import check_tables
+from consumer.operate.capture import bring_publications, check_tables
 
 
 @pytest.fixture
@@ -57,3 +57,14 @@ def test_each_missing_table_is_told_who_creates_it(session: db.SyncSession) -> N
     assert "tables public.orders, public.customers do not exist" in first and "rowcall example-tables" in first
     assert "rowcall migrate" in second
     assert "public.glance" in third
+
+
+def test_a_publication_gets_the_tables_of_its_file(session: db.SyncSession) -> None:
+    session.execute('CREATE TABLE public."Odd" (id bigint PRIMARY KEY)')
+    session.execute('CREATE PUBLICATION "some rows" FOR TABLE public.tickets')
+    config = {"publication.name": "some rows", "publication.autocreate.mode": "filtered"}
+    for tables in ("public.tickets,public.Odd", "public.tickets,public.Odd", "public.odd", "public.(no|such)"):
+        bring_publications(session, [ConnectorFile("rows", Path("rows.json"), config | {"table.include.list": tables})])
+        found = session.execute("SELECT tablename FROM pg_publication_tables WHERE pubname = 'some rows'").fetchall()
+        expected = {"Odd", "tickets"} if "tickets" in tables else {"Odd"}
+        assert {row["tablename"] for row in found} == expected
