@@ -22,7 +22,7 @@ test: check  ## every check and every test
 unit: $(VENV)/.installed  ## the tests that need no service
 	$(BIN)/python -m pytest tests/unit tests/meta
 
-check: $(VENV)/.installed  ## format, lint, types, import direction
+check: $(VENV)/.bench  ## format, lint, types (the benchmarks' peers too), import direction
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
