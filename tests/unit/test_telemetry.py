@@ -131,15 +131,15 @@ def test_a_password_shown_in_any_url_is_masked_whole() -> None:
 def test_metrics_are_counted_by_their_labels(server: HealthServer) -> None:
     telemetry.EVENTS.add(3, agent="counted-here", outcome="admitted")
     telemetry.EVENTS.add(agent="counted-here", outcome="admitted")
-    telemetry.LAG.set(7, topic="t", partition="0")
+    telemetry.LAG.set(7, topic="counted-here", partition="0")
     telemetry.RUN_SECONDS.observe(0.2, agent="counted-here")
     code, text = get(server, "/metrics")
     assert code == 200
     assert 'rowcall_events_total{agent="counted-here",outcome="admitted"} 4.0' in text
-    assert 'rowcall_lag_messages{partition="0",topic="t"} 7.0' in text or 'topic="t",partition="0"} 7.0' in text
+    assert 'rowcall_lag_messages{partition="0",topic="counted-here"} 7.0' in text or 'topic="counted-here",partition="0"} 7.0' in text
     assert 'rowcall_run_seconds_bucket{agent="counted-here",le="0.25"} 1.0' in text
-    telemetry.LAG.forget(topic="t", partition="0")
-    assert 'topic="t"' not in get(server, "/metrics")[1]
+    telemetry.LAG.forget(topic="counted-here", partition="0")
+    assert 'topic="counted-here"' not in get(server, "/metrics")[1]
 
 
 def test_a_series_whose_labels_are_known_exists_before_the_first_event(server: HealthServer) -> None:
