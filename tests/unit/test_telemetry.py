@@ -136,7 +136,10 @@ def test_metrics_are_counted_by_their_labels(server: HealthServer) -> None:
     code, text = get(server, "/metrics")
     assert code == 200
     assert 'rowcall_events_total{agent="counted-here",outcome="admitted"} 4.0' in text
-    assert 'rowcall_lag_messages{partition="0",topic="counted-here"} 7.0' in text or 'topic="counted-here",partition="0"} 7.0' in text
+    assert (
+        'rowcall_lag_messages{partition="0",topic="counted-here"} 7.0' in text
+        or 'topic="counted-here",partition="0"} 7.0' in text
+    )
     assert 'rowcall_run_seconds_bucket{agent="counted-here",le="0.25"} 1.0' in text
     telemetry.LAG.forget(topic="counted-here", partition="0")
     assert 'topic="counted-here"' not in get(server, "/metrics")[1]
