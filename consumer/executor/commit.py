@@ -67,11 +67,6 @@ class GroupCommit(Generic[Item, Result]):
             self._flusher = asyncio.create_task(self._flush(), name=f"group commit {self._name}")
         return await future
 
-    async def drain(self) -> None:
-        """Wait until everything submitted so far is written or has failed."""
-        while (self._flusher is not None and not self._flusher.done()) or self._alone:
-            await asyncio.wait([*self._alone, *([self._flusher] if self._flusher else [])])
-
     async def _flush(self) -> None:
         # One turn of the loop: runs that were woken together submit together.
         await asyncio.sleep(0)
