@@ -1,7 +1,9 @@
 """Schema migrations: forward-only, in order, each in its own transaction under one advisory lock.
 
-Reads sql/migrations/NNNN_name.sql, records each in `rowcall.schema_migrations` with its digest. Safe to run twice and
-from any number of processes at once; refuses a database that is newer than this code, or whose history differs.
+Reads sql/migrations/NNNN_name.sql, records each in `rowcall.schema_migrations` with its digest. Then the functions of
+sql/functions, one a file and named after it, are made anew, all together, where any of them differs from the code's.
+Safe to run twice and from any number of processes at once; refuses a database that is newer than this code, or whose
+history differs.
 """
 
 from __future__ import annotations
@@ -32,11 +34,27 @@ class Migration:
         return hashlib.sha256(self.sql).hexdigest()
 
 
+@dataclass(frozen=True, slots=True)
+class Function:
+    """One file of sql/functions: the function of the file's name, in every form it has."""
+
+    name: str
+    sql: bytes
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the file, hex."""
+        return hashlib.sha256(self.sql).hexdigest()
+
+
 def migrations() -> list[Migration]:
     """All migrations this code knows, in order."""
-    folder = resources.files("consumer").joinpath("sql", "migrations")
-    files = sorted((item for item in folder.iterdir() if item.name.endswith(".sql")), key=lambda item: item.name)
-    return [Migration(int(item.name[:4]), item.name[5:-4], item.read_bytes()) for item in files]
+    return [Migration(int(name[:4]), name[5:], sql) for name, sql in _files("migrations")]
+
+
+def functions() -> list[Function]:
+    """The functions this code calls, by name."""
+    return [Function(name, sql) for name, sql in _files("functions")]
 
 
 def migrate(session: db.SyncSession) -> list[Migration]:
@@ -58,6 +76,7 @@ def migrate(session: db.SyncSession) -> list[Migration]:
                     session.execute(migration.sql)
                     session.execute(_SQL["record"], (migration.version, migration.name, migration.digest))
                 _log.info("migration applied", extra={"action": "migrate", "version": migration.version})
+            _renew_functions(session)
             return missing
         finally:
             if not session.closed and not session.broken:
@@ -81,6 +100,41 @@ def check(session: db.SyncSession) -> None:
         raise ConfigurationError(
             f"the database is at schema {max(applied, default=0)}, this code needs {missing[-1]}. Run `rowcall migrate`"
         )
+    with db.translated():
+        altered = _altered_functions(session)
+    if altered:
+        raise ConfigurationError(
+            f"the database's functions are of another build ({', '.join(altered)}). Run `rowcall migrate` of the build "
+            "that is to work on it"
+        )
+
+
+def _files(folder: str) -> list[tuple[str, bytes]]:
+    """Name without ending and content of the SQL files of a folder, sorted."""
+    items = resources.files("consumer").joinpath("sql", folder).iterdir()
+    return sorted((item.name[:-4], item.read_bytes()) for item in items if item.name.endswith(".sql"))
+
+
+def _altered_functions(session: db.SyncSession) -> list[str]:
+    """Names of the functions that the database has not in this code's form, or has too many."""
+    applied = {row["name"]: row["sha256"] for row in session.execute(_SQL["functions"])}
+    known = {function.name: function.digest for function in functions()}
+    return sorted(name for name in applied | known if applied.get(name) != known.get(name))
+
+
+def _renew_functions(session: db.SyncSession) -> None:
+    altered = _altered_functions(session)
+    if not altered:
+        return
+    known = functions()
+    with session.transaction():
+        for row in session.execute(_SQL["drops"], (sorted({*altered, *(item.name for item in known)}),)).fetchall():
+            session.execute(row["statement"].encode())
+        session.execute(_SQL["forget_functions"])
+        for function in known:
+            session.execute(function.sql)
+            session.execute(_SQL["record_function"], (function.name, function.digest))
+    _log.info("functions renewed", extra={"action": "migrate", "count": len(known)})
 
 
 def _check(known: list[Migration], session: db.SyncSession) -> set[int]:

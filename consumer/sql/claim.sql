@@ -7,11 +7,11 @@ SELECT rowcall.promote(%s) AS placed;
 SELECT rowcall.reclaim(%s) AS reclaimed;
 
 -- name: mend_lanes
--- Puts right up to %s lanes that statements by hand have broken; see 0002_moves.sql.
+-- Puts right up to %s lanes that statements by hand have broken; see sql/functions.
 SELECT rowcall.mend_lanes(%s) AS mended;
 
 -- name: claim
--- Takes the heads of ready lanes; see 0002_moves.sql. Brings the checkpoints of a resumed run with it: a second
+-- Takes the heads of ready lanes; see sql/functions. Brings the checkpoints of a resumed run with it: a second
 -- statement could fail and leave the claim to its lease.
 SELECT id, job_type, lease_epoch, attempt_count, max_attempts, input_kind, payload::text AS payload, steps_done,
     event_id, delivery, occurred_at, key_text, source_topic, source_partition, source_offset,

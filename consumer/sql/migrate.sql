@@ -22,3 +22,17 @@ SELECT version, name, sha256 FROM rowcall.schema_migrations ORDER BY version;
 
 -- name: record
 INSERT INTO rowcall.schema_migrations (version, name, sha256) VALUES (%s, %s, %s);
+
+-- name: functions
+SELECT name, sha256 FROM rowcall.schema_functions;
+
+-- name: drops
+-- What takes the functions of these names away, in whatever form they exist: a new form may return another type.
+SELECT format('DROP FUNCTION %%s', p.oid::regprocedure) AS statement
+FROM pg_proc p WHERE p.pronamespace = 'rowcall'::regnamespace AND p.proname = ANY (%s);
+
+-- name: forget_functions
+DELETE FROM rowcall.schema_functions;
+
+-- name: record_function
+INSERT INTO rowcall.schema_functions (name, sha256) VALUES (%s, %s);

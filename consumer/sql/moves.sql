@@ -1,5 +1,5 @@
 -- name: settle
--- The one way in which runs end or wait; see 0002_moves.sql. Returns the ids that moved.
+-- The one way in which runs end or wait; see sql/functions. Returns the ids that moved.
 SELECT rowcall.settle(%(ids)s, %(epochs)s, %(statuses)s, %(results)s, %(codes)s, %(errors)s, %(reasons)s, %(delays)s,
     %(attempts)s) AS id;
 

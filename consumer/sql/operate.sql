@@ -69,7 +69,7 @@ SELECT id, job_type AS agent, status, reason, attempt_count, max_attempts, event
 FROM rowcall.agent_jobs WHERE id = %s FOR UPDATE;
 
 -- name: settle
--- One run, moved by a person whatever its epoch; see 0002_moves.sql. Returns its id if it moved.
+-- One run, moved by a person whatever its epoch; see sql/functions. Returns its id if it moved.
 SELECT rowcall.settle(ARRAY[%(id)s]::bigint[], ARRAY[NULL]::bigint[], ARRAY[%(status)s]::text[], ARRAY[NULL]::text[],
     ARRAY[%(code)s]::text[], ARRAY[%(error)s]::text[], ARRAY[NULL]::text[],
     ARRAY[%(delay)s]::double precision[], ARRAY[%(attempts)s]::integer[]) AS id;

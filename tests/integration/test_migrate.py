@@ -66,3 +66,45 @@ def test_an_empty_database_says_what_to_run(empty_database: str) -> None:
     with pytest.raises(ConfigurationError, match="rowcall migrate"):
         migrate.check(session)
     session.close()
+
+
+def test_functions_of_another_build_are_refused_and_made_anew_by_migrate(database: str) -> None:
+    with psycopg.connect(database, autocommit=True) as other:
+        other.execute("UPDATE rowcall.schema_functions SET sha256 = 'x' WHERE name = 'promote'")
+        other.execute("DROP FUNCTION rowcall.promote")
+        other.execute("CREATE FUNCTION rowcall.promote(p_limit integer) RETURNS text LANGUAGE sql RETURN 'old form'")
+    session = db.connect(database, name="test")
+    with pytest.raises(ConfigurationError, match=r"promote.*rowcall migrate"):
+        migrate.check(session)
+    assert migrate.migrate(session) == []
+    migrate.check(session)
+    row = session.execute("SELECT rowcall.promote(10) AS placed").fetchone()
+    assert row == {"placed": 0}
+    session.close()
+
+
+def test_a_function_the_code_has_no_more_goes_with_the_next_migration(database: str) -> None:
+    with psycopg.connect(database, autocommit=True) as other:
+        other.execute("INSERT INTO rowcall.schema_functions VALUES ('gone', 'x')")
+        other.execute("CREATE FUNCTION rowcall.gone() RETURNS integer LANGUAGE sql RETURN 1")
+    session = db.connect(database, name="test")
+    migrate.migrate(session)
+    row = session.execute("SELECT to_regproc('rowcall.gone') IS NULL AS gone").fetchone()
+    assert row == {"gone": True}
+    session.close()
+
+
+def test_a_schema_of_release_0_1_0_is_brought_up(empty_database: str) -> None:
+    first = migrate.migrations()[0]
+    with psycopg.connect(empty_database, autocommit=True) as other:
+        other.execute("CREATE SCHEMA rowcall")
+        other.execute("CREATE TABLE rowcall.schema_migrations (version integer PRIMARY KEY, name text NOT NULL,"
+                      " sha256 text NOT NULL, applied_at timestamptz NOT NULL DEFAULT statement_timestamp())")  # fmt: skip
+        other.execute(first.sql)
+        other.execute(
+            "INSERT INTO rowcall.schema_migrations VALUES (1, 'records', %s), (2, 'moves', 'gone')", (first.digest,)
+        )
+    session = db.connect(empty_database, name="test")
+    assert migrate.migrate(session)[0].version == 3
+    migrate.check(session)
+    session.close()

@@ -1,0 +1,53 @@
+-- settle: the one way in which runs end, wait, are released, retried or cancelled. One element an array position:
+-- p_epochs NULL is a person's move on whatever state the job is in; otherwise the job must be RUNNING in that epoch.
+-- p_delays in seconds from now. Returns the ids that moved; an id not returned has lost its lease, or may not move so.
+CREATE FUNCTION rowcall.settle(
+    p_ids bigint[], p_epochs bigint[], p_statuses text[], p_results text[], p_codes text[], p_errors text[],
+    p_reasons text[], p_delays double precision[], p_attempts integer[]
+) RETURNS SETOF bigint LANGUAGE plpgsql
+    SET enable_seqscan = off
+    SET enable_bitmapscan = off
+    SET enable_mergejoin = off
+    SET jit = off
+AS $$
+DECLARE
+    v_moved bigint[];
+    v_agents text[];
+    v_keys bigint[];
+BEGIN
+    WITH asked AS MATERIALIZED (
+        SELECT * FROM unnest(p_ids, p_epochs, p_statuses, p_results, p_codes, p_errors, p_reasons, p_delays, p_attempts)
+            AS a (id, epoch, status, result, code, error, reason, delay, attempts)
+    ), fenced AS MATERIALIZED (
+        -- All that is asked for the very epoch: a group may hold an old epoch of the same run beside the present one.
+        SELECT a.* FROM rowcall.agent_jobs j JOIN asked a ON j.id = a.id
+            AND (a.epoch IS NULL OR (j.lease_epoch = a.epoch AND j.status = 'RUNNING'))
+            AND rowcall.may_move(j.status, a.status)
+        ORDER BY j.id FOR UPDATE OF j
+    ), moved AS (
+        UPDATE rowcall.agent_jobs j SET
+            status = a.status,
+            result = coalesce(a.result::json, j.result),
+            error_code = CASE WHEN a.status = 'SUCCEEDED' THEN NULL ELSE coalesce(a.code, j.error_code) END,
+            last_error = CASE WHEN a.status = 'SUCCEEDED' THEN NULL ELSE coalesce(a.error, j.last_error) END,
+            reason = a.reason,
+            -- a run that had left its lane queues behind what its key has now
+            lane_seq = CASE WHEN j.status IN ('FAILED', 'CANCELLED') THEN NULL ELSE j.lane_seq END,
+            run_after = CASE WHEN a.delay IS NULL THEN j.run_after
+                             ELSE rowcall.now() + make_interval(secs => a.delay) END,
+            attempt_count = greatest(0, j.attempt_count + coalesce(a.attempts, 0)),
+            owner = NULL, locked_until = NULL, deadline = NULL,
+            finished_at = CASE WHEN a.status IN ('SUCCEEDED', 'FAILED', 'REJECTED', 'CANCELLED')
+                               THEN rowcall.now() END,
+            updated_at = rowcall.now()
+        FROM fenced a WHERE j.id = a.id
+        RETURNING j.id, j.job_type, j.key_hash, j.lane_seq
+    )
+    -- Only lanes that hold a job of ours are sure to exist and so to be locked in order; a lane that another session is
+    -- just making for the same key is none of our business.
+    SELECT coalesce(array_agg(id), '{}'), array_agg(job_type) FILTER (WHERE lane_seq IS NOT NULL),
+        array_agg(key_hash) FILTER (WHERE lane_seq IS NOT NULL)
+    FROM moved INTO v_moved, v_agents, v_keys;
+    PERFORM rowcall.refresh_lanes(v_agents, v_keys);
+    RETURN QUERY SELECT unnest(v_moved);
+END $$;
