@@ -98,8 +98,10 @@ def test_a_schema_of_release_0_1_0_is_brought_up(empty_database: str) -> None:
     first = migrate.migrations()[0]
     with psycopg.connect(empty_database, autocommit=True) as other:
         other.execute("CREATE SCHEMA rowcall")
-        other.execute("CREATE TABLE rowcall.schema_migrations (version integer PRIMARY KEY, name text NOT NULL,"
-                      " sha256 text NOT NULL, applied_at timestamptz NOT NULL DEFAULT statement_timestamp())")  # fmt: skip
+        other.execute(
+            "CREATE TABLE rowcall.schema_migrations (version integer PRIMARY KEY, name text NOT NULL,"
+            " sha256 text NOT NULL, applied_at timestamptz NOT NULL DEFAULT statement_timestamp())"
+        )
         other.execute(first.sql)
         other.execute(
             "INSERT INTO rowcall.schema_migrations VALUES (1, 'records', %s), (2, 'moves', 'gone')", (first.digest,)
