@@ -1,32 +1,18 @@
-"""Configuration: one class, read once when a process starts, from the environment alone.
-
-A secret NAME may be given as NAME_FILE, a path whose content is the value (trailing newline dropped); giving both is an
-error. README's configuration table is tested against this class.
-"""
+"""Every setting, once. README's configuration table is tested against this class."""
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Final, Literal
-from urllib.parse import parse_qsl, unquote, urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 from consumer.errors import ConfigurationError
+from consumer.settings import database_url
+from consumer.settings.database_url import MASK
 
-_MASK: Final = "***"
 # Names of librdkafka properties whose values are secrets, or hold one: sasl.password, ssl.key.pem, sasl.jaas.config.
 _SECRET_NAME: Final = re.compile(r"password|passphrase|secret|key|token|jaas|credential", re.IGNORECASE)
-_URL: Final = re.compile(r"postgres(?:ql)?://")
-# One `name=value` of a libpq keyword string; a value with blanks stands in quotes.
-_KEYWORD: Final = r"(\w+)\s*=\s*('(?:[^'\\]|\\.)*'|(?:[^\s'\\]|\\.)(?:[^\s\\]|\\.)*|(?=\s|$))"
-_KEYWORDS: Final = re.compile(rf"(?:\s*{_KEYWORD}(?=\s|$))*\s*", re.DOTALL)
-_HOST: Final = re.compile(r"(?:\[[^\[\]]*\]|[^:\[\]]*)(?::(\d*))?")
-_BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})|%00")
-_PASSWORDS: Final = ("password", "sslpassword")
 
 
 class Settings(BaseModel):
@@ -176,7 +162,7 @@ class Settings(BaseModel):
     @field_validator("database_url")
     @classmethod
     def _check_database(cls, value: SecretStr) -> SecretStr:
-        if wrong := _database_fault(value.get_secret_value()):
+        if wrong := database_url.fault(value.get_secret_value()):
             raise ValueError(wrong)
         return value
 
@@ -208,14 +194,7 @@ class Settings(BaseModel):
 
     def database_shown(self) -> str:
         """DATABASE_URL with its passwords masked and the rest as it is."""
-        text = self.database_url.get_secret_value()
-        if not _URL.match(text):
-            return re.sub(_KEYWORD, _masked_keyword, text, flags=re.DOTALL)
-        netloc = urlsplit(text).netloc
-        login, at, hosts = netloc.rpartition("@")
-        name, colon, password = login.partition(":")
-        shown = text.replace(netloc, f"{name}{colon}{_MASK if password else ''}{at}{hosts}", 1) if at else text
-        return re.sub(rf"([?&](?:{'|'.join(_PASSWORDS)})=)[^&]+", rf"\1{_MASK}", shown, flags=re.IGNORECASE)
+        return database_url.shown(self.database_url.get_secret_value())
 
     def secrets(self) -> set[str]:
         """Every secret in the settings, in each form in which it may be met."""
@@ -224,95 +203,14 @@ class Settings(BaseModel):
             value = getattr(self, name)
             if isinstance(value, SecretStr) and name != "database_url":
                 found.add(value.get_secret_value())
-        return (found | _database_passwords(self.database_url.get_secret_value())) - {""}
-
-
-def _database_fault(text: str) -> str:
-    """What is wrong with DATABASE_URL, in words that quote nothing of it; empty where nothing is.
-
-    libpq quotes the part it stumbles over, which with an unescaped character in a password is the password's end.
-    """
-    if not _URL.match(text):
-        if _KEYWORDS.fullmatch(text):
-            return ""
-        return "must be postgresql://user:password@host:port/name, or name=value pairs with blanks in quotes"
-    encode = (
-        "percent-encode every special character of its user, password and name (a blank is %20, / is %2F, @ is %40)"
-    )
-    if re.search(r"[\s\x00-\x1f\x7f#]", text) or _BAD_ESCAPE.search(text):
-        return f"holds a blank, a # or a wrong %: {encode}"
-    try:
-        parts = urlsplit(text)
-        query = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=True) if parts.query else []
-    except ValueError:
-        return f"cannot be read: {encode}"
-    login, _, hosts = parts.netloc.rpartition("@")
-    name = parts.path.removeprefix("/")
-    if "@" in login or login.count(":") > 1 or "@" in name or "/" in name:
-        return f"cannot be taken apart: {encode}"
-    matches = [_HOST.fullmatch(host) for host in hosts.split(",")]
-    ports = [match[1] for match in matches if match is not None] + [value for key, value in query if key == "port"]
-    if None in matches or not all(_is_port(port) for port in ports if port):
-        return f"has a port that is no number from 1 to 65535, or {encode}"
-    return ""
-
-
-def _is_port(text: str) -> bool:
-    return all(part.isascii() and part.isdigit() and 0 < int(part) < 65536 for part in text.split(",") if part)
-
-
-def _database_passwords(text: str) -> set[str]:
-    if not _URL.match(text):
-        raw = {value for name, value in re.findall(_KEYWORD, text, re.DOTALL) if name.lower() in _PASSWORDS}
-        return raw | {re.sub(r"\\(.)", r"\1", value.strip("'"), flags=re.DOTALL) for value in raw}
-    parts = urlsplit(text)
-    raw = {parts.password or ""}
-    raw |= {value for name, _, value in (item.partition("=") for item in parts.query.split("&")) if name in _PASSWORDS}
-    return raw | {unquote(value) for value in raw}
-
-
-def _masked_keyword(found: re.Match[str]) -> str:
-    return f"{found[1]}={_MASK}" if found[1].lower() in _PASSWORDS else found[0]
+        return (found | database_url.passwords(self.database_url.get_secret_value())) - {""}
 
 
 def _masked(value: object) -> str:
     if isinstance(value, SecretStr):
-        return _MASK if value.get_secret_value() else ""
+        return MASK if value.get_secret_value() else ""
     if isinstance(value, tuple):
         return ",".join(map(str, value))
     if isinstance(value, dict):
-        return ",".join(f"{name}={_MASK if _SECRET_NAME.search(name) else text}" for name, text in value.items())
+        return ",".join(f"{name}={MASK if _SECRET_NAME.search(name) else text}" for name, text in value.items())
     return "" if value is None else str(value)
-
-
-def load(environment: Mapping[str, str] | None = None) -> Settings:
-    """Read the settings.
-
-    Raises:
-        ConfigurationError: one line for each setting that is wrong.
-    """
-    source = dict(os.environ if environment is None else environment)
-    values = {}
-    for field in Settings.model_fields.values():
-        name = str(field.alias)
-        if (text := _read(source, name)) is not None:
-            values[name] = text
-    try:
-        settings = Settings.model_validate(values)
-    except ValidationError as error:
-        lines = [f"{'.'.join(map(str, item['loc'][:1]))}: {item['msg']}" for item in error.errors()]
-        raise ConfigurationError("settings: " + "; ".join(lines)) from None
-    settings.check()
-    return settings
-
-
-def _read(source: Mapping[str, str], name: str) -> str | None:
-    path = source.get(f"{name}_FILE")
-    if path is None:
-        return source.get(name)
-    if name in source:
-        raise ConfigurationError(f"{name} and {name}_FILE are both set; keep one")
-    try:
-        return Path(path).read_text(encoding="utf-8").rstrip("\r\n")
-    except OSError as error:
-        raise ConfigurationError(f"{name}_FILE names {path}, which cannot be read: {error.strerror}") from error

@@ -1,0 +1,170 @@
+"""The agent: its definition, and the functions its author hangs on it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from consumer.agents.answers import Tier
+from consumer.agents.context import Context, Transaction
+from consumer.errors import AgentError, ConfigurationError
+from consumer.records import Change, Event
+
+Input = Change | Event
+When = Callable[[Any], bool]
+Run = Callable[[Any, Any], Awaitable[Any]]
+Rule = Callable[[Any, Any], None]
+TierOf = Callable[[Any, Any], Tier]
+Write = Callable[[Any, Any, Any], Awaitable[None]]
+
+
+@dataclass
+class Agent:
+    """One agent: what wakes it, what it does, what its answer may do.
+
+    Args:
+        name: stable identity; it is `job_type` in `agent_jobs` and part of every dedup row.
+        version: raise it with each change of behaviour; a lower one never overwrites a higher one.
+        topics: Kafka topics whose messages may wake it; empty for agents that are only queued.
+        answer: pydantic model of the answer.
+        max_attempts: attempts before the run is FAILED.
+        on_stale: what to do when the row changed under the run: rerun, review or write anyway.
+        on_snapshot: whether snapshot rows (`op=r`) wake the agent.
+        on_own_write: whether a row change this agent made itself wakes it.
+    """
+
+    name: str
+    version: int
+    answer: type[BaseModel]
+    topics: Sequence[str] = ()
+    max_attempts: int = 5
+    on_stale: Literal["rerun", "review", "write"] = "rerun"
+    on_snapshot: Literal["skip", "state"] = "skip"
+    on_own_write: Literal["skip", "run"] = "skip"
+    description: str = ""
+    _when: When | None = field(default=None, init=False, repr=False)
+    _run: Run | None = field(default=None, init=False, repr=False)
+    _rules: list[Rule] = field(default_factory=list, init=False, repr=False)
+    _tier: TierOf | None = field(default=None, init=False, repr=False)
+    _write: Write | None = field(default=None, init=False, repr=False)
+
+    def when(self, function: When) -> When:
+        """Decorator: the trigger. Called at intake with each change or event; must be pure and cheap."""
+        self._when = function
+        return function
+
+    def run(self, function: Run) -> Run:
+        """Decorator: the execution. Returns an answer of the agent's answer model."""
+        self._run = function
+        return function
+
+    def rule(self, function: Rule) -> Rule:
+        """Decorator: a business rule. Raises ValueError with a sentence when the answer breaks it."""
+        self._rules.append(function)
+        return function
+
+    def tier(self, function: TierOf) -> TierOf:
+        """Decorator: the tier of an answer. The default is LOW."""
+        self._tier = function
+        return function
+
+    def write(self, function: Write) -> Write:
+        """Decorator: puts the answer into the database; runs inside the outcome transaction."""
+        self._write = function
+        return function
+
+    @property
+    def writes(self) -> bool:
+        """Whether the outcome needs a transaction of its own."""
+        return self._write is not None
+
+    def wants(self, message: Input) -> bool:
+        """The trigger's answer; True where the agent has no trigger."""
+        return self._when is None or bool(self._when(message))
+
+    async def execute(self, context: Context, message: Input) -> Any:
+        """Run the agent's execution."""
+        if self._run is None:
+            raise ConfigurationError(f"agent {self.name} has no @agent.run function")
+        return await self._run(context, message)
+
+    def broken_rules(self, message: Input, answer: BaseModel) -> list[str]:
+        """One sentence for each business rule the answer breaks.
+
+        Raises:
+            AgentError: a rule returned something; a rule that means to refuse by it would let everything pass.
+        """
+        broken = []
+        for rule in self._rules:
+            try:
+                returned: object = rule(message, answer)
+            except (ValueError, AssertionError) as error:
+                broken.append(str(error) or _name(rule))
+                continue
+            if returned is not None:
+                raise AgentError(
+                    f"agent {self.name}: rule {_name(rule)} returned {type(returned).__name__}; "
+                    "a rule raises ValueError when the answer breaks it and returns nothing"
+                )
+        return broken
+
+    def tier_of(self, message: Input, answer: BaseModel) -> Tier:
+        """The tier of this answer."""
+        return Tier.LOW if self._tier is None else self._tier(message, answer)
+
+    async def put(self, transaction: Transaction, message: Input, answer: BaseModel) -> None:
+        """Run the agent's write, if it has one."""
+        if self._write is not None:
+            await self._write(transaction, message, answer)
+
+    def check(self) -> None:
+        """Refuse an agent that cannot work.
+
+        Raises:
+            ConfigurationError: saying what is missing or wrong, and why.
+        """
+        if self._run is None:
+            raise ConfigurationError(f"agent {self.name} has no @agent.run function")
+        if not self.name or len(self.name) > 100:
+            raise ConfigurationError(f"agent name {self.name!r} must have 1 to 100 characters")
+        if self.version < 1:
+            raise ConfigurationError(f"agent {self.name}: version must be 1 or more")
+        self._check_functions()
+
+    def _check_functions(self) -> None:
+        for kind, functions in (("when", [self._when]), ("rule", self._rules), ("tier", [self._tier])):
+            for function in functions:
+                if function is not None and not _is_plain(function):
+                    raise ConfigurationError(
+                        f"agent {self.name}: @agent.{kind} {_name(function)} must be a plain `def`; "
+                        "it is called without await, and what it returns would decide nothing"
+                    )
+        for kind, execution in (("run", self._run), ("write", self._write)):
+            if execution is not None and not _is_coroutine(execution):
+                raise ConfigurationError(
+                    f"agent {self.name}: @agent.{kind} {_name(execution)} must be an `async def`; "
+                    "a plain function would hold up every other run of the worker"
+                )
+
+
+def _name(function: object) -> str:
+    return getattr(function, "__name__", None) or type(function).__name__
+
+
+def _forms(function: object) -> tuple[object, object]:
+    """What a call of it runs: the function, or the `__call__` of an object."""
+    return function, inspect.getattr_static(type(function), "__call__", None)
+
+
+def _is_coroutine(function: object) -> bool:
+    return any(inspect.iscoroutinefunction(form) for form in _forms(function))
+
+
+def _is_plain(function: object) -> bool:
+    return not _is_coroutine(function) and not any(
+        inspect.isgeneratorfunction(form) or inspect.isasyncgenfunction(form) for form in _forms(function)
+    )

@@ -1,0 +1,95 @@
+"""What an agent works with: the context of its `run`, the transaction of its `write`. The executor implements them."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from pydantic import BaseModel
+
+from consumer.records import Change
+
+
+class StepKind(enum.StrEnum):
+    """What a step did, for the record."""
+
+    FETCH_INPUT = "FETCH_INPUT"
+    CALL_MODEL = "CALL_MODEL"
+    WRITE_RESULT = "WRITE_RESULT"
+    AGENT_STEP = "AGENT_STEP"
+
+
+class Context(Protocol):
+    """What `run` works with."""
+
+    @property
+    def run_id(self) -> int:
+        """The job's ID, as `rowcall jobs show` takes it."""
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first attempt."""
+
+    @property
+    def idempotency_key(self) -> str:
+        """Stable over all attempts of this run; give it to any system the agent calls."""
+
+    @property
+    def sql(self) -> Reader:
+        """Read-only SQL on the database the agents write to."""
+
+    async def step(
+        self, name: str, function: Callable[..., Any], /, *arguments: Any, kind: StepKind = StepKind.AGENT_STEP
+    ) -> Any:
+        """Run `function` once and keep what it returns; a resumed run gets the kept value and runs nothing.
+
+        `function` may be async; a synchronous one runs in a worker thread. The name is the checkpoint's identity:
+        each name once a run.
+
+        Raises:
+            AgentError: when the name was used before in this run.
+            LeaseLost: when another worker has taken the run over.
+        """
+
+    async def ask(self, name: str, /, *, prompt: str, input: Any, answer: type[BaseModel] | None = None) -> Any:
+        """Ask the model once, validate by schema and rules, re-ask once with the errors, and keep the answer.
+
+        `answer` is the model to validate by; the agent's own if left out. Rules are applied to the agent's own only.
+
+        Raises:
+            ModelError: one of its classes; the executor knows what to do with each.
+            LeaseLost: when another worker has taken the run over.
+        """
+
+
+class Reader(Protocol):
+    """Read-only SQL for steps."""
+
+    async def rows(self, query: str, *parameters: Any) -> list[dict[str, Any]]:
+        """The rows of one SELECT; parameters are `%s` placeholders, in order."""
+
+
+class Transaction(Protocol):
+    """What `write` works with: one transaction, together with the result, the outbox and the job's state."""
+
+    async def execute(self, statement: str, *parameters: Any) -> int:
+        """Run one statement and return how many rows it touched.
+
+        Raises:
+            AgentError: for transaction control or more than one statement.
+        """
+
+    async def rows(self, query: str, *parameters: Any) -> list[dict[str, Any]]:
+        """The rows one statement returns."""
+
+    async def update(self, change: Change, columns: Mapping[str, Any]) -> None:
+        """Update the row of `change` under a row lock.
+
+        Raises:
+            StaleRow: when a column that the agent has read off the change has a different value now, or the row is
+                gone. An agent that handed the whole row on has read all of it.
+        """
+
+    def emit(self, topic: str, *, key: object, record: BaseModel | Mapping[str, Any], event_type: str = "") -> None:
+        """Send `record` to `topic` through the outbox, with the commit of this transaction and only then."""
