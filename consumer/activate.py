@@ -7,10 +7,11 @@ one; no event falls between an intake that does not know the agent yet and one t
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from consumer import db
 from consumer.agents.door import Agent
@@ -53,7 +54,13 @@ class RosterRow:
     name: str
     version: int
     topics: tuple[str, ...]
+    options: Mapping[str, Any]
     state: str
+
+    def stands_for(self, agent: Agent) -> bool:
+        """Whether activating the agent would change nothing here."""
+        same = set(self.topics) == set(agent.topics) and self.options == agent.options
+        return self.version > agent.version or (self.version == agent.version and same)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +100,13 @@ def _activate_one(
     session: db.SyncSession, cluster: str, agent: Agent, topics: dict[str, Topic], ends: dict[Place, int]
 ) -> Activation:
     row = session.execute(
-        _SQL["put_agent"], {"name": agent.name, "version": agent.version, "topics": list(agent.topics)}
+        _SQL["put_agent"],
+        {
+            "name": agent.name,
+            "version": agent.version,
+            "topics": list(agent.topics),
+            "options": json.dumps(agent.options),
+        },
     ).fetchone()
     old_version = None if row is None else row["old_version"]
     if row is None or old_version is None:
@@ -139,7 +152,9 @@ def roster(session: db.SyncSession) -> Roster:
     with db.translated():
         rows = session.execute(_SQL["roster"]).fetchall()
     return Roster(
-        tuple(RosterRow(row["name"], row["version"], tuple(row["topics"]), row["state"]) for row in rows),
+        tuple(
+            RosterRow(row["name"], row["version"], tuple(row["topics"]), row["options"], row["state"]) for row in rows
+        ),
         rows[0]["stamp"] if rows else _NO_AGENTS,
     )
 

@@ -78,6 +78,11 @@ class Agent:
         return function
 
     @property
+    def options(self) -> dict[str, Any]:
+        """What the database must know of the agent to move its runs; plain JSON, compared at activation."""
+        return {}
+
+    @property
     def writes(self) -> bool:
         """Whether the outcome needs a transaction of its own."""
         return self._write is not None

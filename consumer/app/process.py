@@ -192,14 +192,8 @@ def _check_schema(settings: Settings) -> bool:
 def _activate(settings: Settings, agents: Sequence[Agent]) -> bool:
     """Activate; without a word to Kafka where the database has every agent as the code does."""
     with db.connect(settings.database_url.get_secret_value(), name="activate") as session:
-        known = {row.name: (row.version, set(row.topics)) for row in activate.roster(session).rows}
-        stale = [
-            agent
-            for agent in agents
-            if agent.name not in known
-            or known[agent.name][0] < agent.version
-            or (known[agent.name][0] == agent.version and known[agent.name][1] != set(agent.topics))
-        ]
+        known = {row.name: row for row in activate.roster(session).rows}
+        stale = [agent for agent in agents if agent.name not in known or not known[agent.name].stands_for(agent)]
         if stale:
             activate.activate(session, Brokers(settings), stale)
     return True

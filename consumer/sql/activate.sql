@@ -5,12 +5,14 @@ SELECT pg_advisory_xact_lock(hashtext('rowcall.roster'));
 -- name: put_agent
 -- Writes an agent's row, or raises its version; never lowers it. The state is the operator's and is kept. Returns the
 -- row as it was before, where there was one.
-WITH old AS (SELECT name, version, topics, state FROM rowcall.agents WHERE name = %(name)s FOR UPDATE),
+WITH old AS (SELECT name, version, topics, options, state FROM rowcall.agents WHERE name = %(name)s FOR UPDATE),
 put AS (
-    INSERT INTO rowcall.agents AS a (name, version, topics) VALUES (%(name)s, %(version)s, %(topics)s)
-    ON CONFLICT (name) DO UPDATE SET version = excluded.version, topics = excluded.topics,
+    INSERT INTO rowcall.agents AS a (name, version, topics, options)
+    VALUES (%(name)s, %(version)s, %(topics)s, %(options)s::jsonb)
+    ON CONFLICT (name) DO UPDATE SET version = excluded.version, topics = excluded.topics, options = excluded.options,
         generation = a.generation + 1, updated_at = rowcall.now()
-        WHERE a.version < excluded.version OR (a.version = excluded.version AND a.topics <> excluded.topics)
+        WHERE a.version < excluded.version OR (a.version = excluded.version
+            AND (a.topics <> excluded.topics OR a.options <> excluded.options))
     RETURNING a.version
 )
 SELECT (SELECT version FROM put) AS written, o.version AS old_version, o.topics AS old_topics, o.state AS old_state
@@ -28,7 +30,7 @@ ON CONFLICT (agent, cluster_id, topic_id, partition) DO NOTHING;
 -- name: roster
 -- Every agent there is, each with the stamp of them all: it changes with each change of an agent's row, and admission
 -- compares it (dedup.sql, share_with_activation).
-SELECT name, version, topics, state, sum(generation) OVER () || ':' || count(*) OVER () AS stamp
+SELECT name, version, topics, options, state, sum(generation) OVER () || ':' || count(*) OVER () AS stamp
 FROM rowcall.agents ORDER BY name;
 
 -- name: starts

@@ -38,7 +38,7 @@ def agent(name: str, *topics: str) -> Agent:
 
 def roster(*rows: tuple[str, str, tuple[str, ...]], version: int = 2) -> Roster:
     """A roster of (name, state, topics)."""
-    return Roster(tuple(RosterRow(name, version, topics, state) for name, state, topics in rows), "1:1")
+    return Roster(tuple(RosterRow(name, version, topics, {}, state) for name, state, topics in rows), "1:1")
 
 
 def test_active_and_paused_agents_are_subscribed_retired_and_unknown_ones_are_not() -> None:
