@@ -7,33 +7,22 @@ of its run it is emitted, and a record that does not fit its topic's schema fail
 from __future__ import annotations
 
 import asyncio
-import io
-import re
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-import fastavro
 import orjson
 from pydantic import BaseModel
-from pydantic_core import PydanticSerializationError, to_json
 
 import schemas
 from consumer import db
 from consumer.errors import AgentError
 from consumer.records.jobs import ClaimedJob
+from consumer.wire.encode import AvroSchema, Unfit, avro_schema, check_message, encode
+from consumer.wire.identity import PRODUCED
 
-AVRO: Final = "application/avro"
-JSON: Final = "application/json"
-# The name space of the IDs of all events Rowcall produces; a constant of the recipe, never to change.
-NAMESPACE: Final = uuid.UUID("6f1d3c8e-52a7-5b0e-9d43-7c1f0b8a2e65")
-# Kafka's rule for topic names.
-_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
-_MAGIC: Final = b"\x00"
 _SQL: Final = db.queries("outbox")
-# What fastavro raises for a value that does not fit; it names a field in few of them.
-_UNFIT: Final = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError)
 
 
 class Emission(Protocol):
@@ -61,15 +50,6 @@ class Registrar(Protocol):
 
     def register(self, subject: str, schema: Mapping[str, Any]) -> int:
         """The ID of `schema` under `subject`; raises ConfigurationError or Outage."""
-
-
-@dataclass(frozen=True, slots=True)
-class AvroSchema:
-    """A topic's schema with its registry ID. `fields` holds each field of the record as a record of its own."""
-
-    id: int
-    parsed: Any
-    fields: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,14 +136,12 @@ def row(namespace: str, run: int, number: int, emission: Emission, schema: AvroS
         AgentError: topic, key or record cannot be sent; says which field and why.
     """
     topic = emission.topic
-    if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
-        raise AgentError(f"{topic!r} is no name of a Kafka topic")
-    for what, text in (("key", emission.key), ("event_type", emission.event_type)):
-        if text is not None and not _storable(text):
-            raise AgentError(f"the {what} of a record for {topic} holds NUL or half a character")
-    identity = uuid.uuid5(NAMESPACE, f"{namespace}:{run}:{topic}:{number}")
-    payload = _json(topic, emission.record) if schema is None else _avro(topic, emission.record, schema)
-    content_type = JSON if schema is None else AVRO
+    try:
+        check_message(topic, key=emission.key, event_type=emission.event_type)
+        payload, content_type = encode(topic, emission.record, schema)
+    except Unfit as error:
+        raise AgentError(str(error)) from error
+    identity = uuid.uuid5(PRODUCED, f"{namespace}:{run}:{topic}:{number}")
     return OutboxRow(identity, topic, emission.key, payload, emission.event_type, content_type)
 
 
@@ -174,56 +152,3 @@ def cause(job: ClaimedJob) -> str:
     root = job.root_event or job.event_id or f"job:{job.id}"
     chain = [*job.chain, job.agent]
     return orjson.dumps({"root": root, "job": job.id, "depth": job.depth + 1, "chain": chain}).decode()
-
-
-def avro_schema(raw: Mapping[str, Any], schema_id: int) -> AvroSchema:
-    """Parse a record schema for writing."""
-    parsed = fastavro.parse_schema(dict(raw))
-    named: dict[str, Any] = {}
-    space = raw.get("namespace", "")
-    fields = {
-        # In the schema's order and with one table of names: a later field may refer to a type an earlier one defines.
-        field["name"]: fastavro.parse_schema(
-            {"type": "record", "name": f"Field{number}", "namespace": space, "fields": [field]}, named_schemas=named
-        )
-        for number, field in enumerate(raw["fields"])
-    }
-    return AvroSchema(schema_id, parsed, fields)
-
-
-def _avro(topic: str, record: BaseModel | Mapping[str, Any], schema: AvroSchema) -> bytes:
-    values = record.model_dump() if isinstance(record, BaseModel) else dict(record)
-    stream = io.BytesIO()
-    stream.write(_MAGIC + schema.id.to_bytes(4, "big"))
-    try:
-        fastavro.schemaless_writer(stream, schema.parsed, values, strict_allow_default=True)
-    except _UNFIT as error:
-        raise AgentError(
-            f"a record for {topic} does not fit schemas/{topic}.avsc: {_fault(values, schema, error)}"
-        ) from (error)
-    return stream.getvalue()
-
-
-def _fault(values: Mapping[str, Any], schema: AvroSchema, error: BaseException) -> str:
-    unknown = sorted(set(values) - set(schema.fields))
-    if unknown:
-        return f"the schema has no field {', '.join(unknown)}"
-    for name, alone in schema.fields.items():
-        given = {name: values[name]} if name in values else {}
-        try:
-            fastavro.schemaless_writer(io.BytesIO(), alone, given, strict_allow_default=True)
-        except _UNFIT as fault:
-            return f"field {name}: {fault}" if name in values else f"field {name} is missing"
-    return str(error)
-
-
-def _json(topic: str, record: BaseModel | Mapping[str, Any]) -> bytes:
-    try:
-        # Decimals and times as text, bytes in URL-safe base64; NaN as text too, where JSON's null would lose it.
-        return to_json(record, bytes_mode="base64", inf_nan_mode="strings")
-    except (PydanticSerializationError, ValueError) as error:
-        raise AgentError(f"a record for {topic} cannot be written as JSON: {error}") from error
-
-
-def _storable(text: str) -> bool:
-    return "\x00" not in text and not any("\ud800" <= character <= "\udfff" for character in text)

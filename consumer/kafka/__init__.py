@@ -1,9 +1,9 @@
 """Kafka: the consumer that intake polls, and questions to the brokers.
 
-The only module that imports confluent_kafka. Messages leave here as `Record`, partitions as `Place`, errors as ours.
+The only package that imports confluent_kafka. Messages leave here as `Record`, partitions as `Place`, errors as ours.
 The consumer never decides where to start: it owns what the group gives it, but reads a partition only after `place`
 was called with an offset, and stops after `lift`; both work at any time, without leaving the group. `records` holds
-the tuples, `options` the library's properties.
+the tuples, `options` the library's properties, `producer` what is sent without a transaction.
 """
 
 from __future__ import annotations

@@ -40,6 +40,12 @@ class Settings(BaseModel):
         None, alias="KAFKA_PASSWORD", description="`sasl.password` for the brokers, kept out of KAFKA_OPTIONS"
     )
     kafka_group: str = Field("rowcall", alias="KAFKA_GROUP", description="consumer group of intake")
+    topic_partitions: int = Field(
+        6,
+        gt=0,
+        alias="ROWCALL_TOPIC_PARTITIONS",
+        description="partitions of the topics that producers create; more workers than that share nothing",
+    )
     schema_registry_url: str = Field(
         "http://127.0.0.1:8081",
         alias="SCHEMA_REGISTRY_URL",

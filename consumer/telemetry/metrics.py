@@ -183,6 +183,9 @@ COMMIT_TO_RESULT_SECONDS: Final = Metric(
     _SLOW,
 )
 OUTBOX_ROWS: Final = Metric("outbox_rows", "counter", "records written to the outbox, by topic", {"topic": ()})
+EMITTED: Final = Metric(
+    "emitted", "counter", "events that producers sent and brokers confirmed, by topic", {"topic": ()}
+)
 
 MODEL_CALLS: Final = Metric(
     "model_calls", "counter", "model calls by result code; `ok` for a usable answer", {"agent": (), "code": ()}

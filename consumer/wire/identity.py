@@ -8,6 +8,7 @@ Not part of any of them: topic, partition, offset, registry IDs, envelope times,
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final
@@ -20,6 +21,9 @@ from consumer.wire.columns import DECIMAL, VARIABLE_DECIMAL, decimal_scale
 
 ID_HEX_DIGITS: Final = 32
 """16 of SHA-256's 32 bytes: 2^64 events for an even chance of one clash."""
+
+PRODUCED: Final = uuid.UUID("6f1d3c8e-52a7-5b0e-9d43-7c1f0b8a2e65")
+"""The name space of the IDs of all events Rowcall produces; a constant of the recipe, never to change."""
 
 Canonical = Callable[[Any], Any]
 

@@ -17,8 +17,9 @@ from pydantic import BaseModel
 
 import schemas
 from consumer.errors import AgentError
-from consumer.outbox import AVRO, JSON, avro_schema, cause, row
+from consumer.outbox import cause, row
 from consumer.records.jobs import ClaimedJob
+from consumer.wire.encode import AVRO, JSON, avro_schema
 
 RAW = orjson.loads(schemas.load("orders.triaged") or "")
 SCHEMA = avro_schema(RAW, 7)
