@@ -1,4 +1,4 @@
-"""The one way out for producers: an event with an ID of its own, confirmed by the brokers before anything counts as done.
+"""The one way out for producers: events with IDs of their own, confirmed by the brokers before anything counts as done.
 
 Before it, a detector, a webhook or the watchdog decided that something happened; after it, intake reads the topic as
 it reads any other. Promises: the record fits its schema in `schemas/`, which is registered with its compatibility

@@ -14,7 +14,8 @@ from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Producer as LibrdkafkaProducer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from consumer.errors import ConfigurationError, Outage, Poison, RowcallError
 from consumer.kafka.options import options
