@@ -80,9 +80,9 @@ _KEEPALIVE: Final[dict[str, Any]] = {
 
 
 @cache
-def queries(stage: str) -> Mapping[str, bytes]:
-    """The named queries of sql/<stage>.sql, as bytes that psycopg takes for trusted SQL."""
-    text = resources.files("consumer").joinpath("sql", f"{stage}.sql").read_text(encoding="utf-8")
+def queries(stage: str, package: str = "consumer") -> Mapping[str, bytes]:
+    """The named queries of <package>/sql/<stage>.sql, as bytes that psycopg takes for trusted SQL."""
+    text = resources.files(package).joinpath("sql", f"{stage}.sql").read_text(encoding="utf-8")
     parts = _NAME.split(text)[1:]
     return {name: _COMMENT.sub("", body).strip().encode() for name, body in zip(parts[::2], parts[1::2], strict=True)}
 

@@ -1,7 +1,7 @@
 """The door for agents' authors and the registry of the agents that ship as examples.
 
-`ROWCALL_AGENTS` names modules like this one; what counts in each is its list `AGENTS`. A new agent is one file and one
-line in a list.
+`ROWCALL_AGENTS` names modules like this one; what counts in each is its list `AGENTS`, and `SCHEDULES` where it has
+one. A new agent is one file and one line in a list.
 """
 
 from __future__ import annotations
@@ -10,5 +10,7 @@ from typing import Final
 
 from consumer.agents import issue_digest, order_triage, triage_notice
 from consumer.agents.door import Agent
+from consumer.agents.schedule import Schedule
 
 AGENTS: Final[list[Agent]] = [order_triage.agent, triage_notice.agent, issue_digest.agent]
+SCHEDULES: Final[list[Schedule]] = [issue_digest.schedule]

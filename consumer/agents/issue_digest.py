@@ -1,9 +1,9 @@
 """Example: a digest of one repository's issues of one day.
 
-Subscribes to nothing; it is queued, by `rowcall enqueue issue-digest` or by the trigger on public.issues through
-`rowcall.enqueue(…)`, with the dedupe_key `<repository>:<day>`, so that each repository has one digest a day. The
-payload is {"repository", "day"} and either the "issues" themselves or nothing: then they are read from public.issues.
-Its answer recommends and does nothing, so its tier is LOW whatever the risk.
+Subscribes to nothing; it is queued by its schedule, by `rowcall enqueue issue-digest` or by the trigger on
+public.issues through `rowcall.enqueue(…)`, with the dedupe_key `<repository>:<day>`, so that each repository has one
+digest a day. The payload is {"repository", "day"} and either the "issues" themselves or nothing: then they are read
+from public.issues. Its answer recommends and does nothing, so its tier is LOW whatever the risk.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from consumer.agents.door import Agent, Context, Reader, StepKind, Transaction
+from consumer.agents.schedule import Schedule
 from consumer.errors import GiveUp
 from consumer.records import Event
 
@@ -74,6 +75,15 @@ agent = Agent(
     version=1,
     answer=IssueDigest,
     description="Writes the digest of a repository's issues of one day.",
+)
+
+# Each morning, the day before; the time zone is the readers'. One schedule a repository.
+schedule = Schedule(
+    name="daily-issue-digest",
+    cron="0 7 * * *",
+    agent="issue-digest",
+    payload={"repository": "example/shop", "day": "{slot-1d:%Y-%m-%d}"},
+    dedupe_key="example/shop:{slot-1d:%Y-%m-%d}",
 )
 
 

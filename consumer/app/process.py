@@ -71,7 +71,7 @@ async def _main(settings: Settings, agents: Sequence[Agent], roles: Roles) -> in
     stop = Stop()
     stop.listen()
     async with LoopWatch():
-        if await _patiently("schema", lambda: asyncio.to_thread(_check_schema, settings), stop) is None:
+        if await patiently("schema", lambda: asyncio.to_thread(check_schema, settings), stop) is None:
             return 0
         watching = asyncio.create_task(
             watch_database(settings.database_url.get_secret_value(), settings.outbox_slot, stop),
@@ -114,13 +114,13 @@ async def _execute(settings: Settings, agents: Sequence[Agent], stop: Stop) -> N
         telemetry.HEALTH.report("executor", ready=True, detail="running")
         await run_executor(settings, agents, stop.event)
 
-    await _patiently("executor", attempt, stop)
+    await patiently("executor", attempt, stop)
 
 
 async def _feed(settings: Settings, agents: Sequence[Agent], roles: Roles, stop: Stop) -> None:
     """Activate what is to be activated, then read until stopped. Runs that wait already do not wait for Kafka."""
     if settings.auto_activate:
-        await _patiently("agents", lambda: asyncio.to_thread(_activate, settings, agents), stop)
+        await patiently("agents", lambda: asyncio.to_thread(_activate, settings, agents), stop)
     if not stop.requested:
         telemetry.HEALTH.report("process", ready=True, detail="running")
     if not roles.intake:
@@ -129,7 +129,7 @@ async def _feed(settings: Settings, agents: Sequence[Agent], roles: Roles, stop:
     loop = asyncio.get_running_loop()
     # A thread of its own: the default pool is for agents' synchronous steps.
     with ThreadPoolExecutor(1, thread_name_prefix="rowcall-intake") as thread:
-        await _patiently(
+        await patiently(
             "intake",
             lambda: loop.run_in_executor(thread, lambda: Intake(settings, agents).run(stop.thread_event)),
             stop,
@@ -161,7 +161,7 @@ async def _run_parts(parts: Sequence[asyncio.Task[None]], settings: Settings, st
     return _DIED
 
 
-async def _patiently(name: str, work: Callable[[], Awaitable[_T]], stop: Stop) -> _T | None:
+async def patiently(name: str, work: Callable[[], Awaitable[_T]], stop: Stop) -> _T | None:
     """What `work` returns, begun again while a dependency is away; None once the process is to stop.
 
     /readyz names it: not ready while it is waited for, ready when it is done.
@@ -183,7 +183,8 @@ async def _patiently(name: str, work: Callable[[], Awaitable[_T]], stop: Stop) -
     return None
 
 
-def _check_schema(settings: Settings) -> bool:
+def check_schema(settings: Settings) -> bool:
+    """Whether the schema is this version's: True, or an error that says what to do."""
     with db.connect(settings.database_url.get_secret_value(), name="start") as session:
         migrate.check(session)
     return True

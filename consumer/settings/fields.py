@@ -102,6 +102,9 @@ class Settings(BaseModel):
     auto_activate: bool = Field(
         True, alias="ROWCALL_AUTO_ACTIVATE", description="activate new agents when a worker starts"
     )
+    schedules: str = Field(
+        "", alias="ROWCALL_SCHEDULES", description="TOML file of schedules, beside those in the agents' modules"
+    )
     epoch: str = Field(
         "1",
         alias="ROWCALL_EPOCH",

@@ -183,6 +183,12 @@ COMMIT_TO_RESULT_SECONDS: Final = Metric(
     _SLOW,
 )
 OUTBOX_ROWS: Final = Metric("outbox_rows", "counter", "records written to the outbox, by topic", {"topic": ()})
+SLOTS: Final = Metric(
+    "schedule_slots",
+    "counter",
+    "slots of schedules by what became of them",
+    {"outcome": ("queued", "sent", "coalesced", "skipped", "missed", "refused")},
+)
 EMITTED: Final = Metric(
     "emitted", "counter", "events that producers sent and brokers confirmed, by topic", {"topic": ()}
 )

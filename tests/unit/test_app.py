@@ -78,7 +78,7 @@ async def test_a_dependency_that_is_away_is_waited_for_with_growing_pauses(
             raise Outage("the database does not answer", dependency="database")
         return "there"
 
-    assert await process._patiently("a part", work, Stop()) == "there"
+    assert await process.patiently("a part", work, Stop()) == "there"
     pauses = [record.getMessage().rpartition(" in ")[2] for record in caplog.records]
     assert pauses == ["0.01 s", "0.02 s", "0.03 s", "0.03 s"]
     assert telemetry.HEALTH.ready()["a part"].ok
@@ -92,7 +92,7 @@ async def test_waiting_ends_when_the_process_is_to_stop() -> None:
 
     asyncio.get_running_loop().call_later(0.05, stop.request)
     began = time.monotonic()
-    assert await process._patiently("a part", work, stop) is None
+    assert await process.patiently("a part", work, stop) is None
     assert time.monotonic() - began < 0.9
 
 
