@@ -38,7 +38,8 @@ class Produced:
     Args:
         topic: where to; its schema is that of `schemas/<schema>.avsc`, by default of the topic's own name.
         id: from `identity`: the same for the same event, whenever and by whomever it is sent.
-        occurred_at: when it happened; part of what dedup goes by, so the same each time the event is sent.
+        occurred_at: when it happened; dedup goes by its day, so it is the same each time the event is sent, or None
+            where a sender may send the same event again with another time.
         cause: the run that caused it, in the form of the outbox's header `cause`; None for a cause outside.
         traceparent: W3C trace context; made from the ID where there is none.
     """
@@ -47,7 +48,7 @@ class Produced:
     key: str | None
     record: BaseModel | Mapping[str, Any]
     id: uuid.UUID
-    occurred_at: dt.datetime
+    occurred_at: dt.datetime | None
     event_type: str = ""
     schema: str = ""
     cause: str | None = None
@@ -117,9 +118,10 @@ class Emitter:
             "id": str(event.id),
             "event_type": event.event_type,
             "content_type": content_type,
-            "occurred_at": event.occurred_at.astimezone(dt.UTC).isoformat(),
             "traceparent": event.traceparent or _trace(event.id),
         }
+        if event.occurred_at is not None:
+            headers["occurred_at"] = event.occurred_at.astimezone(dt.UTC).isoformat()
         if event.cause is not None:
             headers["cause"] = event.cause
         return Message(event.topic, event.key, value, headers)

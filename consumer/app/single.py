@@ -18,10 +18,13 @@ from consumer.app.stop import Stop
 from consumer.settings import Settings
 
 
-def run_loop(settings: Settings, name: str, work: Callable[[Settings, threading.Event], None]) -> int:
+def run_loop(
+    settings: Settings, name: str, work: Callable[[Settings, threading.Event], None], *, database: bool = True
+) -> int:
     """Run `work` until told to stop; 0, the exit code. `name` shows on /readyz.
 
-    `work` returns once its event is set, and may raise Outage or TransactionConflict to be begun again.
+    `work` returns once its event is set, and may raise Outage or TransactionConflict to be begun again. `database` is
+    false for loops that need none.
 
     Raises:
         ConfigurationError: an operator must change something.
@@ -30,16 +33,18 @@ def run_loop(settings: Settings, name: str, work: Callable[[Settings, threading.
     telemetry.BUILD.set(1, version=version("rowcall"))
     server = telemetry.serve(settings)
     try:
-        return asyncio.run(_main(settings, name, work))
+        return asyncio.run(_main(settings, name, work, database=database))
     finally:
         server.close()
 
 
-async def _main(settings: Settings, name: str, work: Callable[[Settings, threading.Event], None]) -> int:
+async def _main(
+    settings: Settings, name: str, work: Callable[[Settings, threading.Event], None], *, database: bool
+) -> int:
     telemetry.HEALTH.report("process", ready=False, detail="starting")
     stop = Stop()
     stop.listen()
-    if await patiently("schema", lambda: asyncio.to_thread(check_schema, settings), stop) is None:
+    if database and await patiently("schema", lambda: asyncio.to_thread(check_schema, settings), stop) is None:
         return 0
     telemetry.HEALTH.report("process", ready=True, detail="running")
     loop = asyncio.get_running_loop()

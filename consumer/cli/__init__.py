@@ -24,6 +24,7 @@ COMMANDS = {
     "agents": ("consumer.cli.agents:agents", "List, activate, pause, resume and retire agents."),
     "example-tables": ("consumer.cli.example_tables:example_tables", "Create the tables of the example agents."),
     "schedule": ("consumer.cli.schedule:schedule", "Queue runs by the clock: run, list, pause, backfill."),
+    "webhooks": ("consumer.cli.webhooks:webhooks", "Receive webhooks: run the endpoint, check its sources."),
     "connectors": ("consumer.cli.connectors:connectors", "Apply and inspect Debezium connectors."),
     "model": ("consumer.cli.model:model", "Check a model endpoint before switching to it."),
     "migrate": ("consumer.cli.setup:migrate", "Bring the database to this version's schema."),

@@ -105,6 +105,11 @@ class Settings(BaseModel):
     schedules: str = Field(
         "", alias="ROWCALL_SCHEDULES", description="TOML file of schedules, beside those in the agents' modules"
     )
+    webhooks: str = Field("", alias="ROWCALL_WEBHOOKS", description="TOML file of webhook sources")
+    webhook_host: str = Field("127.0.0.1", alias="ROWCALL_WEBHOOK_HOST", description="address of the webhook endpoint")
+    webhook_port: int = Field(
+        8090, ge=0, le=65535, alias="ROWCALL_WEBHOOK_PORT", description="port of the webhook endpoint; 0 picks one"
+    )
     epoch: str = Field(
         "1",
         alias="ROWCALL_EPOCH",

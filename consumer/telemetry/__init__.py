@@ -39,6 +39,7 @@ from consumer.telemetry.metrics import (
     RUNS_IN_FLIGHT,
     SLOTS,
     TOPICS_PAUSED,
+    WEBHOOKS,
     Metric,
     documentation,
 )
@@ -77,6 +78,7 @@ __all__ = [
     "RUN_SECONDS",
     "SLOTS",
     "TOPICS_PAUSED",
+    "WEBHOOKS",
     "Health",
     "HealthServer",
     "Loop",

@@ -189,6 +189,15 @@ SLOTS: Final = Metric(
     "slots of schedules by what became of them",
     {"outcome": ("queued", "sent", "coalesced", "skipped", "missed", "refused")},
 )
+WEBHOOKS: Final = Metric(
+    "webhooks",
+    "counter",
+    "webhook requests by answer. taken: on the topic; refused: signature or timestamp; unavailable: brokers away",
+    {
+        "source": (),
+        "result": ("taken", "refused", "challenge", "limited", "too_long", "broken_off", "unavailable", "failed"),
+    },
+)
 EMITTED: Final = Metric(
     "emitted", "counter", "events that producers sent and brokers confirmed, by topic", {"topic": ()}
 )
