@@ -21,7 +21,16 @@ from benchmarks.figures import TARGETS, Measured, NotMeasured, document, missed
 from benchmarks.services import Services
 
 # In this order: what needs Postgres alone comes first, while nothing else runs.
-BENCHMARKS: Final = ("intake", "executor", "faststream", "latency", "idle", "memory")
+BENCHMARKS: Final = (
+    "intake",
+    "executor",
+    "schedules",
+    "faststream",
+    "latency",
+    "idle",
+    "memory",
+    "webhooks",
+)
 OUTPUT: Final = Path(__file__).parents[1] / "build" / "bench.json"
 
 

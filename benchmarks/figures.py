@@ -40,6 +40,8 @@ TARGETS: Final[Mapping[str, Target]] = {
     "idle_cpu_percent": Target("<=", 1),
     "idle_queries_per_s": Target("<=", 2),
     "rss_mb": Target("<=", 300),
+    "webhooks_per_s": Target(">=", 1500),
+    "slots_fired_over_due": Target(">=", 1.0),
 }
 
 
