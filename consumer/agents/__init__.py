@@ -8,9 +8,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from consumer.agents import issue_digest, order_triage, triage_notice
+from consumer.agents import drift_investigate, drift_remediate, issue_digest, order_triage, triage_notice
 from consumer.agents.door import Agent
 from consumer.agents.schedule import Schedule
 
-AGENTS: Final[list[Agent]] = [order_triage.agent, triage_notice.agent, issue_digest.agent]
+AGENTS: Final[list[Agent]] = [
+    order_triage.agent,
+    triage_notice.agent,
+    issue_digest.agent,
+    drift_investigate.agent,
+    drift_remediate.agent,
+]
 SCHEDULES: Final[list[Schedule]] = [issue_digest.schedule]

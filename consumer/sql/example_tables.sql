@@ -57,6 +57,41 @@ CREATE TABLE IF NOT EXISTS public.issue_digests (
     PRIMARY KEY (repository, day)
 );
 
+-- Accepted reports on drift warnings, one an episode.
+CREATE TABLE IF NOT EXISTS public.drift_reports (
+    episode text PRIMARY KEY,
+    monitor text NOT NULL,
+    segment text,
+    title text NOT NULL,
+    what_changed text NOT NULL,
+    likely_causes text[] NOT NULL,
+    checks text[] NOT NULL,
+    confidence text NOT NULL CHECK (confidence IN ('low', 'medium', 'high')),
+    written_at timestamptz NOT NULL DEFAULT now()
+);
+
+-- What was done about critical drifts, one row an event.
+CREATE TABLE IF NOT EXISTS public.drift_actions (
+    event_id text PRIMARY KEY,
+    episode text NOT NULL,
+    monitor text NOT NULL,
+    segment text,
+    action text NOT NULL,
+    target text NOT NULL,
+    reason text NOT NULL,
+    taken_at timestamptz NOT NULL DEFAULT now()
+);
+CREATE INDEX IF NOT EXISTS drift_actions_of_a_monitor ON public.drift_actions (monitor, taken_at);
+
+-- Values that are not to be used until somebody has looked.
+CREATE TABLE IF NOT EXISTS public.quarantined_segments (
+    monitor text NOT NULL,
+    segment text NOT NULL,
+    reason text NOT NULL,
+    since timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (monitor, segment)
+);
+
 -- A trigger in the database that queues runs: one a repository and UTC day, due when that day is over. Later issues of
 -- the day meet the taken dedupe_key and are kept with the job they met.
 CREATE OR REPLACE FUNCTION public.queue_issue_digest() RETURNS trigger LANGUAGE plpgsql AS $$
