@@ -37,10 +37,10 @@ _Reason = Annotated[str, StringConstraints(min_length=10, max_length=400)]
 
 PROMPT: Final = """\
 A monitor of a data stream reports a severe drift. Choose one action.
-notify_owner: when people must decide. quarantine_segment: when the segment's values must not be used until someone has \
-looked; target is then the segment. pause_agent: only when an agent listed under writers causes it; target is then its \
-name. Leave target empty for notify_owner. reason: one or two sentences with the numbers.
-Example: {"action": "notify_owner", "target": "", "reason": "The mean of amount went from 100 to 480 within 12 rows."}"""
+notify_owner: when people must decide. quarantine_segment: when the segment's values must not be used until someone \
+has looked; target is then the segment. pause_agent: only when an agent listed under writers causes it; target is then \
+its name. Leave target empty for notify_owner. reason: one or two sentences with the numbers.
+Example: {"action": "notify_owner", "target": "", "reason": "The mean of amount went from 100 to 480 in 12 rows."}"""
 
 
 class Plan(BaseModel):
@@ -94,8 +94,8 @@ async def remediate(ctx: Context, event: Event) -> Remediation:
 async def earlier_actions(sql: Reader, monitor: str, segment: str | None) -> list[dict[str, Any]]:
     """Remediations of this segment since its last recovery, the latest first, with their age in seconds."""
     return await sql.rows(
-        "SELECT action, target, reason, extract(epoch FROM now() - taken_at)::float8 AS age FROM public.drift_actions a "
-        "WHERE monitor = %s AND segment IS NOT DISTINCT FROM %s::text AND action NOT IN ('recovered', 'gave_up') "
+        "SELECT action, target, reason, extract(epoch FROM now() - taken_at)::float8 AS age "
+        "FROM public.drift_actions a WHERE monitor = %s AND segment IS NOT DISTINCT FROM %s::text AND action NOT IN ('recovered', 'gave_up') "
         "AND taken_at > coalesce((SELECT max(taken_at) FROM public.drift_actions r WHERE r.monitor = a.monitor "
         "AND r.segment IS NOT DISTINCT FROM a.segment AND r.action = 'recovered'), '-infinity') "
         "ORDER BY taken_at DESC LIMIT 10",
