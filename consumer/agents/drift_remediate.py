@@ -95,7 +95,8 @@ async def earlier_actions(sql: Reader, monitor: str, segment: str | None) -> lis
     """Remediations of this segment since its last recovery, the latest first, with their age in seconds."""
     return await sql.rows(
         "SELECT action, target, reason, extract(epoch FROM now() - taken_at)::float8 AS age "
-        "FROM public.drift_actions a WHERE monitor = %s AND segment IS NOT DISTINCT FROM %s::text AND action NOT IN ('recovered', 'gave_up') "
+        "FROM public.drift_actions a WHERE monitor = %s AND segment IS NOT DISTINCT FROM %s::text "
+        "AND action NOT IN ('recovered', 'gave_up') "
         "AND taken_at > coalesce((SELECT max(taken_at) FROM public.drift_actions r WHERE r.monitor = a.monitor "
         "AND r.segment IS NOT DISTINCT FROM a.segment AND r.action = 'recovered'), '-infinity') "
         "ORDER BY taken_at DESC LIMIT 10",
