@@ -88,17 +88,17 @@ async def test_the_server_ends_an_outcome_that_hangs_at_the_runs_deadline(view: 
         await tx.execute("SELECT pg_sleep(8)")
 
     job_id = await view.add("doer")
-    session = await db.connect_async(database, name="test")
-    await claim.promote(session)
-    (job,) = await claim.claim(session, claim.Lease(uuid.uuid4(), 30, deadline_seconds=0.5), ["doer"], 1)
+    async with await db.connect_async(database, name="test") as session:
+        await claim.promote(session)
+        (job,) = await claim.claim(session, claim.Lease(uuid.uuid4(), 30, deadline_seconds=0.5), ["doer"], 1)
     result = outcome.Outcome(job, agent, Event("e", "t", None, {}), Answer(n=1), 1, dt.datetime.now(dt.UTC))
 
     async def send(*_: object) -> None:
         return
 
-    with pytest.raises(Outage) as raised, db.translated():
-        await outcome.write(session, result, send, system=1)
-    await session.close()
+    async with await db.connect_async(database, name="test") as session:
+        with pytest.raises(Outage) as raised, db.translated():
+            await outcome.write(session, result, send, system=1)
     assert raised.value.code == "db_25P04"
     assert (await view.job(job_id))["status"] == "RUNNING"
     assert await view.effects() == []
