@@ -6,7 +6,7 @@ import asyncio
 import signal
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -21,24 +21,12 @@ from debezium import stack as local_stack
 from debezium.paths import cache_directory
 from tests.agents.doing import DONE
 from tests.agents.harness import Records, records, running, settings
-from tests.fixtures.postgres import create, drop
+from tests.agents.shared import database, view
 from tests.scripted_model import Reply, serve
 
+__all__ = ["database", "view"]
+
 LEASE = claim.Lease(uuid.uuid4(), seconds=30, deadline_seconds=900)
-
-
-@pytest.fixture(scope="module")
-def database(server: str) -> Iterator[str]:
-    url = create(server)
-    yield url
-    drop(url)
-
-
-@pytest.fixture
-async def view(database: str) -> AsyncIterator[Records]:
-    DONE.clear()
-    async with records(database, clear=True) as found:
-        yield found
 
 
 @pytest.fixture
