@@ -154,7 +154,7 @@ async def test_a_drain_finishes_what_ends_in_time_and_gives_the_rest_back_unharm
 async def test_a_cancelled_run_stops_and_writes_nothing(database: str, view: Records) -> None:
     job_id = await view.add("doer", {"do": "step_then", "seconds": 60})
     async with running(settings(database, drain_seconds=30.0)):
-        await view.wait(job_id, "RUNNING")
+        await view.wait_for("SELECT FROM rowcall.job_steps WHERE job_id = %s", job_id)
         await view.execute(
             "SELECT rowcall.settle(ARRAY[%s::bigint], ARRAY[NULL::bigint], ARRAY['CANCELLED'], ARRAY[NULL], "
             "ARRAY['cancelled'], ARRAY['by hand'], ARRAY[NULL], ARRAY[NULL::float8], ARRAY[0])",
