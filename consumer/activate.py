@@ -40,7 +40,7 @@ class Cluster(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """What activation did with one agent: `activated`, `upgraded`, `unchanged` or `newer_kept`."""
+    """What activation did with one agent: `activated`, `upgraded`, `unchanged`, `newer_kept` or `retired`."""
 
     agent: str
     outcome: str
@@ -71,8 +71,12 @@ class Roster:
     stamp: str
 
 
-def activate(session: db.SyncSession, brokers: Cluster, agents: Sequence[Agent]) -> list[Activation]:
+def activate(
+    session: db.SyncSession, brokers: Cluster, agents: Sequence[Agent], *, revived_by: str | None = None
+) -> list[Activation]:
     """Write the agents' rows and starts, in one transaction; safe to repeat and to run from many processes.
+
+    A retired agent stays so, unless a person brings it back (`revived_by`): then it starts at now, as a new one.
 
     Raises:
         Outage, ConfigurationError: of the database or the brokers; nothing is written then.
@@ -83,7 +87,10 @@ def activate(session: db.SyncSession, brokers: Cluster, agents: Sequence[Agent])
     ends = brokers.ends([Place(name, number) for name, topic in topics.items() for number in topic.partitions])
     with db.transaction(session):
         session.execute(_SQL["lock_against_admission"])
-        done = [_activate_one(session, cluster, agent, topics, ends) for agent in sorted(agents, key=lambda a: a.name)]
+        done = [
+            _activate_one(session, cluster, agent, topics, ends, revived_by)
+            for agent in sorted(agents, key=lambda item: item.name)
+        ]
     for item in done:
         level = logging.WARNING if item.outcome == "newer_kept" else logging.INFO
         _log.log(
@@ -97,7 +104,12 @@ def activate(session: db.SyncSession, brokers: Cluster, agents: Sequence[Agent])
 
 
 def _activate_one(
-    session: db.SyncSession, cluster: str, agent: Agent, topics: dict[str, Topic], ends: dict[Place, int]
+    session: db.SyncSession,
+    cluster: str,
+    agent: Agent,
+    topics: dict[str, Topic],
+    ends: dict[Place, int],
+    revived_by: str | None,
 ) -> Activation:
     row = session.execute(
         _SQL["put_agent"],
@@ -112,6 +124,13 @@ def _activate_one(
     if row is None or old_version is None:
         _put_starts(session, cluster, agent.name, agent.topics, topics, ends)
         return Activation(agent.name, "activated", agent.version)
+    if row["old_state"] == "RETIRED":
+        version = max(old_version, agent.version)
+        if revived_by is None:
+            return Activation(agent.name, "retired", version)
+        session.execute(_SQL["revive"], {"name": agent.name, "actor": revived_by})
+        _put_starts(session, cluster, agent.name, agent.topics, topics, ends)
+        return Activation(agent.name, "activated", version)
     if old_version > agent.version:
         return Activation(agent.name, "newer_kept", old_version)
     if row["written"] is None:

@@ -65,14 +65,14 @@ async def claim(session: db.Session, lease: Lease, agents: Sequence[str], limit:
         return [ClaimedJob.from_row(row) for row in await cursor.fetchall()]
 
 
-def beat(session: db.SyncSession, held: Iterable[tuple[int, int]], lease_seconds: float) -> set[int]:
-    """Renew the leases of these (id, epoch) pairs; returns the ids that are not ours any more."""
+def beat(session: db.SyncSession, held: Iterable[tuple[int, int]], lease_seconds: float) -> set[tuple[int, int]]:
+    """Renew the leases of these (id, epoch) pairs; returns the pairs that are not ours any more."""
     pairs = list(held)
     parameters = {"ids": [pair[0] for pair in pairs], "epochs": [pair[1] for pair in pairs], "lease": lease_seconds}
     with db.translated():
         session.execute(_SQL["beat"], parameters)
-        alive = {row["id"] for row in session.execute(_SQL["still_mine"], parameters)}
-    return {pair[0] for pair in pairs} - alive
+        alive = {(row["id"], row["lease_epoch"]) for row in session.execute(_SQL["still_mine"], parameters)}
+    return set(pairs) - alive
 
 
 async def pause_agent(session: db.Session, agent: str, reason: str, seconds: float) -> None:

@@ -26,6 +26,7 @@ _SQL: Final = db.queries("dead_letters")
 _APP_VERSION: Final = version("rowcall")
 _FRAME_BYTES: Final = 5
 
+STATES: Final = ("OPEN", "REDRIVEN", "DISCARDED")
 OFFSET_GAP: Final = "offset_gap"
 """Error code of a row that stands for offsets Kafka lost before they were read."""
 REFUSED: Final = "dead_letter_refused"

@@ -85,17 +85,17 @@ def parse_payload(text: str) -> Any:
         return json.loads(text, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
         raise OperatorError(
-            f"the payload is not JSON: {error.msg} at line {error.lineno}, column {error.colno}. "
-            "Quote it for the shell, as in --payload '{\"id\": 42}'"
+            f"not JSON: {error.msg} at line {error.lineno}, column {error.colno}. "
+            "Quote it for the shell, as in '{\"id\": 42}'"
         ) from error
     except ValueError as error:
-        raise OperatorError("the payload holds an integer of more digits than are read") from error
+        raise OperatorError("it holds an integer of more digits than are read") from error
     except RecursionError as error:
-        raise OperatorError("the payload is nested too deeply") from error
+        raise OperatorError("it is nested too deeply") from error
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise OperatorError(f"the payload is not JSON: {name} is no JSON number")
+    raise OperatorError(f"not JSON: {name} is no JSON number")
 
 
 def _check_known(session: db.SyncSession, agent: str, known: Iterable[str]) -> None:

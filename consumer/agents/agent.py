@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -87,6 +87,18 @@ class Agent:
         """Whether the outcome needs a transaction of its own."""
         return self._write is not None
 
+    def expects_change(self, row_sources: Collection[str]) -> bool:
+        """Whether its run can only do with a row change: it says so, or says nothing and reads nothing else.
+
+        `row_sources` are the prefixes of topics that carry row changes (ROWCALL_OWN_SOURCES).
+        """
+        wanted = _wanted(self._run)
+        if wanted is None:
+            return bool(self.topics) and all(topic.partition(".")[0] in row_sources for topic in self.topics)
+        return wanted is Change or (
+            isinstance(wanted, str) and wanted.strip("'\"").rpartition(".")[2] == Change.__name__
+        )
+
     def wants(self, message: Input) -> bool:
         """The trigger's answer; True where the agent has no trigger."""
         return self._when is None or bool(self._when(message))
@@ -154,6 +166,15 @@ class Agent:
                     f"agent {self.name}: @agent.{kind} {_name(execution)} must be an `async def`; "
                     "a plain function would hold up every other run of the worker"
                 )
+
+
+def _wanted(run: object) -> object:
+    """The type by which a run declares its second parameter, by name where that is not known; None without one."""
+    try:
+        declared = list(inspect.signature(run).parameters.values())[1].annotation if callable(run) else None
+    except (IndexError, ValueError):
+        return None
+    return None if declared in (inspect.Parameter.empty, Any, "Any") else declared
 
 
 def _name(function: object) -> str:

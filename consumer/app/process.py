@@ -21,6 +21,7 @@ import uvloop
 from consumer import activate, db, migrate, telemetry
 from consumer.agents import registry
 from consumer.agents.door import Agent
+from consumer.app import keeper
 from consumer.app.stop import Stop
 from consumer.app.watch import LoopWatch, watch_database
 from consumer.errors import ConfigurationError, Outage, TransactionConflict
@@ -77,6 +78,8 @@ async def _main(settings: Settings, agents: Sequence[Agent], roles: Roles) -> in
             watch_database(settings.database_url.get_secret_value(), settings.outbox_slot, stop),
             name="database watch",
         )
+        if roles.intake:
+            keeper.keep(settings, stop.thread_event)
         try:
             code = await _run_parts(_parts(settings, agents, roles, stop), settings, stop)
         finally:

@@ -59,8 +59,11 @@ def list_(json_output: bool) -> None:
 
 @agents.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-def activate(names: tuple[str, ...]) -> None:
+@by_option
+def activate(names: tuple[str, ...], by: str) -> None:
     """Start agents from now on: all of ROWCALL_AGENTS, or those named. Safe to repeat.
+
+    A retired agent comes back only when it is named, and starts at now again: what came in between wakes it no more.
 
     An agent begins with the events after its activation; topics that do not exist yet are read from their beginning.
 
@@ -73,8 +76,9 @@ def activate(names: tuple[str, ...]) -> None:
         raise OperatorError(f"no agent {', '.join(unknown)} in ROWCALL_AGENTS; it has {', '.join(sorted(known))}")
     with session(loaded) as opened:
         wanted = [known[name] for name in names or sorted(known)]
-        for item in activation.activate(opened, Brokers(loaded), wanted):
-            click.echo(f"{item.agent} {item.version}: {item.outcome.replace('_', ' ')}")
+        for item in activation.activate(opened, Brokers(loaded), wanted, revived_by=by if names else None):
+            hint = f"; `rowcall agents activate {item.agent}` brings it back" if item.outcome == "retired" else ""
+            click.echo(f"{item.agent} {item.version}: {item.outcome.replace('_', ' ')}{hint}")
 
 
 @agents.command()
@@ -115,8 +119,9 @@ def retire(name: str, yes: bool, by: str, reason: str | None) -> None:
 
     Example: rowcall agents retire old-triage --yes
     """
-    if not yes:
-        click.confirm(f"Retire {name} and cancel its runs?", abort=True)
     with session() as opened:
+        operate.require_agent(opened, name)
+        if not yes:
+            click.confirm(f"Retire {name} and cancel its runs?", abort=True)
         retired = operate.retire(opened, name, operate.Act(by, reason))
     click.echo(f"{name} retired; {retired.cancelled} runs cancelled")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +62,7 @@ def apply(name: str | None, directory: Path | None, restart_failed: bool, force:
     Example: rowcall connectors apply rows --restart-failed
     """
     loaded = quiet_settings()
-    folder = _folder(loaded, directory)
+    folder = directory or connect.folder(loaded.connectors)
     files = _files(loaded, folder, name)
     with (
         ConnectClient(loaded.connect_url) as client,
@@ -109,7 +108,7 @@ def status(name: str | None, json_output: bool) -> None:
         found = [client.status(item) for item in ([name] if name else names)]
     states = [state for state in found if state is not None]
     if loaded.connectors and not name:
-        absent = {file.name for file in _files(loaded, _folder(loaded, None), None)} - set(names)
+        absent = {file.name for file in _files(loaded, connect.folder(loaded.connectors), None)} - set(names)
         states += [ConnectorStatus(item, "ABSENT", "", _ABSENT, ()) for item in sorted(absent)]
     if name and not states:
         raise OperatorError(f"Connect has no connector {name}; it has {', '.join(names) or 'none'}")
@@ -138,7 +137,7 @@ def diff(name: str | None, directory: Path | None, json_output: bool) -> None:
     Example: rowcall connectors diff --directory deploy/connectors
     """
     loaded = quiet_settings()
-    files = _files(loaded, _folder(loaded, directory), name)
+    files = _files(loaded, directory or connect.folder(loaded.connectors), name)
     with ConnectClient(loaded.connect_url) as client:
         found = connect.diff(client, files)
     if json_output:
@@ -175,10 +174,6 @@ def _print_applied(applied: connect.Applied) -> None:
         click.echo(f"  {change.key}: {change.running or '(unset)'} → {change.wanted or '(unset)'}")
     for advice in applied.advice:
         click.echo(f"  advice: {advice.setting} = {advice.wanted}, not {advice.present or '(unset)'}: {advice.cost}")
-
-
-def _folder(loaded: Settings, directory: Path | None) -> Path:
-    return directory or Path(loaded.connectors or str(resources.files("debezium") / "connectors"))
 
 
 def _reading_here(loaded: Settings, files: Sequence[ConnectorFile]) -> list[ConnectorFile]:

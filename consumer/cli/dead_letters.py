@@ -8,6 +8,7 @@ from consumer import dead_letters as letters
 from consumer.agents import registry
 from consumer.cli.opening import by_option, quiet_settings, session
 from consumer.cli.output import as_json, print_fields, print_json, print_table
+from consumer.cli.values import State
 from consumer.intake.redrive import discard as discard_letter
 from consumer.intake.redrive import redrive as redrive_letter
 from consumer.schema_registry import SchemaRegistry
@@ -25,7 +26,13 @@ def dead_letters() -> None:
 
 
 @dead_letters.command("list")
-@click.option("--state", default="OPEN", show_default=True, help="OPEN, REDRIVEN, DISCARDED or all.")
+@click.option(
+    "--state",
+    type=State(letters.STATES, all_too=True),
+    default="OPEN",
+    show_default=True,
+    help="OPEN, REDRIVEN, DISCARDED or all.",
+)
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many.")
 @as_json
 def list_(state: str, limit: int, json_output: bool) -> None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
-import sys
-from pathlib import Path
 
 import click
 
 from consumer.agents import registry
 from consumer.cli.opening import quiet_settings, session
 from consumer.cli.output import as_json, print_json
+from consumer.cli.values import Given, JsonOption
 from consumer.enqueue import enqueue as queue
-from consumer.enqueue import parse_payload
 from consumer.errors import ConfigurationError, OperatorError
 
 _TIMES = ["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d"]
@@ -20,16 +18,20 @@ _TIMES = ["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%
 
 @click.command()
 @click.argument("agent")
-@click.option("--payload", required=True, help="JSON, or @FILE, or - for standard input.")
+@click.option("--payload", type=JsonOption(files=True), required=True, help="JSON, or @FILE, or - for standard input.")
 @click.option("--dedupe-key", help="One live or succeeded run a key; a later payload is taken in by that one.")
 @click.option("--key", help="Runs of one key go one after the other, in order.")
 @click.option("--run-after", type=click.DateTime(_TIMES), help="Not before this time (UTC unless it names its zone).")
 @click.option("--max-attempts", type=click.IntRange(1), help="Attempts before it fails.  [default: the agent's own]")
-@click.option("--force", is_flag=True, help="Also for an agent that is not known yet; never for a retired one.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Also for an agent that is not known yet or expects row changes; never for a retired one.",
+)
 @as_json
 def enqueue(
     agent: str,
-    payload: str,
+    payload: Given,
     dedupe_key: str | None,
     key: str | None,
     run_after: dt.datetime | None,
@@ -44,18 +46,23 @@ def enqueue(
       rowcall enqueue issue-digest --payload '{"repository": "a/b", "day": "2026-01-05"}' --dedupe-key a/b:2026-01-05
     """
     loaded = quiet_settings()
-    value = parse_payload(_text(payload))
     try:
         known = {item.name: item for item in registry.load(loaded)}
     except ConfigurationError:
         known = {}  # the agent may run elsewhere; the database knows it then
+    if agent in known and not force and known[agent].expects_change(loaded.own_sources):
+        raise OperatorError(
+            f"agent {agent} expects a row change, and a queued payload is none: the run would fail at each attempt. "
+            f"Commit a row to what it reads ({', '.join(known[agent].topics)}), or queue it all the same with --force",
+            code="expects_change",
+        )
     if run_after is not None and run_after.tzinfo is None:
         run_after = run_after.replace(tzinfo=dt.UTC)
     with session(loaded) as opened:
         queued = queue(
             opened,
             agent,
-            value,
+            payload.value,
             dedupe_key=dedupe_key,
             key=key,
             run_after=run_after,
@@ -76,15 +83,3 @@ def enqueue(
         click.echo(f"job {queued.job_id} ({queued.status}) holds this dedupe_key and takes the payload in")
     else:
         click.echo(f"job {queued.job_id} queued")
-
-
-def _text(payload: str) -> str:
-    try:
-        if payload == "-":
-            return sys.stdin.read()
-        if payload.startswith("@"):
-            return Path(payload[1:]).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise OperatorError(f"the payload {payload} cannot be read: {reason}") from error
-    return payload

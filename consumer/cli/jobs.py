@@ -11,6 +11,8 @@ import click
 from consumer import operate
 from consumer.cli.opening import by_option, reason_option, session
 from consumer.cli.output import as_json, print_fields, print_json, print_table
+from consumer.cli.values import State
+from consumer.operate.runs import STATUSES
 
 _JOB_ID = click.argument("job_id", type=click.IntRange(1), metavar="ID")
 # Part of a run → the columns its table shows; --json has them all.
@@ -48,7 +50,11 @@ def jobs() -> None:
 
 
 @jobs.command("list")
-@click.option("--status", help="Only this state, as FAILED or WAITING_REVIEW.")
+@click.option(
+    "--status",
+    type=State(STATUSES),
+    help="Only this state, as FAILED or WAITING_REVIEW.",
+)
 @click.option("--agent", help="Only this agent.")
 @click.option("--event", help="Only this event ID.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many.")
@@ -63,7 +69,7 @@ def list_(status: str | None, agent: str | None, event: str | None, limit: int, 
     if json_output:
         print_json(rows)
         return
-    columns = ("id", "agent", "status", "reason", "attempts", "key", "event_id", "created_at", "last_error")
+    columns = ("id", "agent", "status", "reason", "attempts", "key", "created_at", "last_error")
     shown = [{**row, "attempts": f"{row['attempt_count']}/{row['max_attempts']}"} for row in rows]
     print_table(shown, columns, empty="no runs")
 

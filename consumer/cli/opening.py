@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -36,7 +37,12 @@ def session(loaded: Settings | None = None) -> Iterator[db.SyncSession]:
 
 def user() -> str:
     """Who acts where --by is not given."""
-    return os.environ.get("USER") or os.environ.get("LOGNAME") or f"uid {os.getuid()}"
+    if name := os.environ.get("USER") or os.environ.get("LOGNAME"):
+        return name
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # as in a container that runs under a number
+        return f"uid {os.getuid()}"
 
 
 by_option = click.option("--by", default=user, show_default="your user name", help="Who does it; kept in the audit.")

@@ -6,12 +6,15 @@ Answers of models and bytes of strangers are shown here, so control characters a
 from __future__ import annotations
 
 import datetime as dt
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import click
 import orjson
+from rich.cells import cell_len
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -20,6 +23,8 @@ _PLAIN_WIDTH: Final = 200
 # Columns that hold JSON text; they stand as JSON in JSON.
 _JSON_COLUMNS: Final = frozenset({"payload", "result", "output", "approved_answer", "proposed_answer", "detail"})
 _CELL_CHARACTERS: Final = 300
+# A column this narrow is never wrapped; a wider one gets at least as much room, and wraps.
+_SHORT: Final = 20
 
 as_json = click.option("--json", "json_output", is_flag=True, help="Print JSON for machines.")
 
@@ -32,17 +37,60 @@ def print_json(value: Any) -> None:
 def print_table(
     rows: Iterable[Mapping[str, Any]], columns: Sequence[str], *, empty: str, title: str | None = None
 ) -> None:
-    """The columns of the rows, or the sentence `empty`."""
+    """The columns of the rows that hold something, or the sentence `empty`.
+
+    Where the columns do not fit side by side, each row is a paragraph: its short values on one line, long ones below.
+    """
     rows = list(rows)
     if not rows:
         click.echo(empty)
         return
+    cells = {column: [shown(row[column]) for row in rows] for column in columns}
+    cells = {column: texts for column, texts in cells.items() if any(texts)}
+    target, short = console(), {column for column, texts in cells.items() if _width(column, texts) <= _SHORT}
+    if sum(_width(column, cells[column]) if column in short else _SHORT for column in cells) + 3 * len(cells) + 1 > (
+        target.width
+    ):
+        _print_paragraphs(target, cells, short, title)
+        return
     table = Table(title=title, title_justify="left", title_style="bold", header_style="bold", expand=False)
-    for column in columns:
-        table.add_column(column.replace("_", " "), overflow="fold")
-    for row in rows:
-        table.add_row(*[Text(shown(row[column])) for column in columns])
-    console().print(table)
+    for column in cells:
+        table.add_column(_heading(column), overflow="fold", no_wrap=column in short)
+    for line in zip(*cells.values(), strict=True):
+        table.add_row(*map(Text, line))
+    target.print(table)
+
+
+def _print_paragraphs(target: Console, cells: Mapping[str, list[str]], short: set[str], title: str | None) -> None:
+    if title is not None:
+        target.print(Text(title, style="bold"))
+    for line in zip(*cells.values(), strict=True):
+        values = {column: text for column, text in zip(cells, line, strict=True) if text}
+        brief = [f"{_heading(column)} {text}" for column, text in values.items() if column in short]
+        for packed in _packed(brief, target.width):
+            target.print(Text(packed), overflow="fold")
+        for column, text in values.items():
+            if column not in short:
+                target.print(Padding(Text.assemble((_heading(column), "bold"), "  ", text), (0, 0, 0, 4)))
+
+
+def _packed(parts: Sequence[str], width: int) -> list[str]:
+    """The parts on as few lines as hold them whole."""
+    lines: list[str] = []
+    for part in parts:
+        if lines and cell_len(lines[-1]) + 2 + cell_len(part) <= width:
+            lines[-1] += f"  {part}"
+        else:
+            lines.append(part if not lines else f"    {part}")
+    return lines
+
+
+def _width(column: str, texts: Sequence[str]) -> int:
+    return max(len(_heading(column)), *(cell_len(text) for text in texts))
+
+
+def _heading(column: str) -> str:
+    return column.replace("_", " ")
 
 
 def print_fields(row: Mapping[str, Any], *, title: str) -> None:
@@ -52,14 +100,14 @@ def print_fields(row: Mapping[str, Any], *, title: str) -> None:
     table.add_column(overflow="fold")
     for name, value in row.items():
         if value not in (None, "", [], ()):
-            table.add_row(name.replace("_", " "), Text(shown(value, limit=None)))
+            table.add_row(_heading(name), Text(shown(value, limit=None)))
     console().print(table)
 
 
 def console() -> Console:
     """Where tables go: stdout."""
     found = Console(highlight=False)
-    return found if found.is_terminal else Console(highlight=False, width=_PLAIN_WIDTH)
+    return found if found.is_terminal or "COLUMNS" in os.environ else Console(highlight=False, width=_PLAIN_WIDTH)
 
 
 def shown(value: Any, *, limit: int | None = _CELL_CHARACTERS) -> str:

@@ -12,8 +12,9 @@ from consumer import db, operate
 from consumer.agents import registry
 from consumer.cli.opening import by_option, quiet_settings, reason_option, session
 from consumer.cli.output import as_json, print_fields, print_json, print_table
-from consumer.enqueue import parse_payload
+from consumer.cli.values import Given, JsonOption, State
 from consumer.errors import ConfigurationError
+from consumer.operate.reviews import STATES
 from consumer.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -29,7 +30,13 @@ def reviews() -> None:
 
 
 @reviews.command("list")
-@click.option("--state", default="OPEN", show_default=True, help="OPEN, APPROVED, REJECTED, CLOSED or all.")
+@click.option(
+    "--state",
+    type=State(STATES, all_too=True),
+    default="OPEN",
+    show_default=True,
+    help="OPEN, APPROVED, REJECTED, CLOSED or all.",
+)
 @click.option("--agent", help="Only this agent.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many.")
 @as_json
@@ -66,10 +73,10 @@ def show(review_id: int, json_output: bool) -> None:
 
 @reviews.command()
 @_REVIEW_ID
-@click.option("--answer", help="JSON to write in place of the proposed answer.")
+@click.option("--answer", type=JsonOption(), help="JSON to write in place of the proposed answer.")
 @by_option
 @reason_option
-def approve(review_id: int, answer: str | None, by: str, reason: str | None) -> None:
+def approve(review_id: int, answer: Given | None, by: str, reason: str | None) -> None:
     """Let the run write its answer, or the one given here. The first decision wins.
 
     \b
@@ -77,7 +84,7 @@ def approve(review_id: int, answer: str | None, by: str, reason: str | None) -> 
       rowcall reviews approve 7 --answer '{"title": "Late parcel", "risk_level": "low"}'
     """
     loaded = quiet_settings()
-    value: Any = None if answer is None else parse_payload(answer)
+    value: Any = None if answer is None else answer.value
     with session(loaded) as opened:
         schema = _schema(loaded, opened, review_id)
         act = operate.Act(by, reason)

@@ -5,14 +5,17 @@ Used by `rowcall connectors`, the demo and doctor. `config` and `advice` are pur
 """
 
 from consumer.connect.advice import Advice, lint
-from consumer.connect.client import ConnectClient, ConnectorStatus, Problem, TaskStatus
+from consumer.connect.client import FAILED, ConnectClient, ConnectorStatus, Problem, TaskStatus
 from consumer.connect.config import (
     ConnectorFile,
     Difference,
     Mask,
     clashes,
+    connector_names,
+    covers,
     database_variables,
     differences,
+    folder,
     load,
     removed_tables,
     tables_of,
@@ -20,6 +23,7 @@ from consumer.connect.config import (
 from consumer.connect.reconcile import UNCHANGED, Applied, apply, check, diff, refuse_removals
 
 __all__ = [
+    "FAILED",
     "UNCHANGED",
     "Advice",
     "Applied",
@@ -33,9 +37,12 @@ __all__ = [
     "apply",
     "check",
     "clashes",
+    "connector_names",
+    "covers",
     "database_variables",
     "diff",
     "differences",
+    "folder",
     "lint",
     "load",
     "refuse_removals",

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
@@ -78,6 +79,20 @@ class Difference:
     running: str | None
 
 
+def folder(configured: str) -> Path:
+    """The folder of connector files that ROWCALL_CONNECTORS names; that of the shipped ones where it is empty."""
+    return Path(configured or str(resources.files("debezium") / "connectors"))
+
+
+def connector_names(directory: Path) -> list[str]:
+    """The connectors that the directory's files describe. Needs no value for their placeholders.
+
+    Raises:
+        ConfigurationError: naming a file that cannot be read or is no connector.
+    """
+    return sorted(_read(path)[0] for path in directory.glob("*.json"))
+
+
 def load(directory: Path, environment: Mapping[str, str]) -> list[ConnectorFile]:
     """Every `*.json` of the directory, by name.
 
@@ -94,7 +109,8 @@ def load(directory: Path, environment: Mapping[str, str]) -> list[ConnectorFile]
     return sorted(files, key=lambda file: file.name)
 
 
-def _load(path: Path, environment: Mapping[str, str]) -> ConnectorFile:
+def _read(path: Path) -> tuple[str, dict[str, Any]]:
+    """Name and settings as they stand in the file."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -106,6 +122,11 @@ def _load(path: Path, environment: Mapping[str, str]) -> ConnectorFile:
         name, raw = content.get("name", name), content["config"]
     if not isinstance(raw, dict) or not isinstance(name, str):
         raise ConfigurationError(f"connector file {path} holds no JSON object of settings")
+    return name, raw
+
+
+def _load(path: Path, environment: Mapping[str, str]) -> ConnectorFile:
+    name, raw = _read(path)
     secrets: set[str] = set()
     config = {}
     for key, value in raw.items():
@@ -211,12 +232,13 @@ def removed_tables(wanted: Config, running: Config) -> tuple[str, ...]:
     kept, had = tables_of(wanted), tables_of(running)
     if not had and kept and running.get("connector.class") == _POSTGRES:
         return ("every other table",)
-    return tuple(table for table in had if kept and not any(_covers(entry, table) for entry in kept))
+    return tuple(table for table in had if kept and not any(covers(entry, table) for entry in kept))
 
 
-def _covers(entry: str, table: str) -> bool:
+def covers(entry: str, table: str) -> bool:
+    """Whether an entry of `tables_of`, a name or a regular expression, means this `schema.table`."""
     try:
-        return entry == table or re.fullmatch(entry, table, re.IGNORECASE) is not None
+        return entry.lower() == table.lower() or re.fullmatch(entry, table, re.IGNORECASE) is not None
     except re.error:
         return False
 

@@ -37,8 +37,10 @@ def examine(settings: Settings, agents: Sequence[Agent]) -> Running:
 def _examine(
     client: ConnectClient, configs: Mapping[str, Mapping[str, str]], settings: Settings, agents: Sequence[Agent]
 ) -> Iterator[Finding]:
+    place = _place(settings)
     if not configs:
-        yield Finding("fail", _AREA, "no connectors", "nothing is captured", "rowcall connectors apply")
+        advice = f"`rowcall connectors apply` (of {place})"
+        yield Finding("fail", _AREA, "no connectors", "nothing is captured", advice)
     for name, config in configs.items():
         status = client.status(name)
         if status is not None and status.healthy:
@@ -46,11 +48,14 @@ def _examine(
         elif status is not None:
             reasons = [status.reason, *(task.reason for task in status.tasks)]
             why = "; ".join(filter(None, reasons)) or f"it is {status.state} with {len(status.tasks)} tasks"
-            advice = f"mend the cause, then `rowcall connectors apply {name} --restart-failed`"
+            advice = (
+                f"mend the cause (a wrong setting in {place}), then `rowcall connectors apply {name} --restart-failed`"
+            )
             yield Finding("fail", _AREA, f"connector {name} does not run", why, advice)
         for item in lint(config):
             present = item.present or "(unset)"
-            yield Finding("warn", _AREA, f"{name}: {item.setting} is {present}", item.cost, f"set it to {item.wanted}")
+            advice = f"set it to {item.wanted} in {place}, then `rowcall connectors apply {name}`"
+            yield Finding("warn", _AREA, f"{name}: {item.setting} is {present}", item.cost, advice)
     yield from _sources(configs, settings, agents)
 
 
@@ -63,4 +68,12 @@ def _sources(
         readers = [agent.name for agent in agents if any(topic.startswith(f"{prefix}.") for topic in agent.topics)]
         if readers:
             why = f"no connector has topic.prefix {prefix}; {', '.join(readers)} will never be woken"
-            yield Finding("warn", _AREA, f"nothing feeds {prefix}.*", why, "rowcall connectors apply")
+            advice = f"`rowcall connectors apply` of a file with this prefix, in {_place(settings)}"
+            yield Finding("warn", _AREA, f"nothing feeds {prefix}.*", why, advice)
+
+
+def _place(settings: Settings) -> str:
+    """Where a person edits connectors."""
+    if settings.connectors:
+        return f"the folder {settings.connectors} (ROWCALL_CONNECTORS)"
+    return "a folder of your own (copy the shipped files and set ROWCALL_CONNECTORS to it)"

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from consumer import db, migrate
 from consumer.agents.door import Agent
+from consumer.connect import covers, tables_of
 from consumer.connect.advice import is_outbox
 from consumer.doctor.finding import Finding, refused
 from consumer.errors import ConfigurationError, RowcallError
@@ -122,7 +123,11 @@ def _publications(session: db.SyncSession, connectors: Mapping[str, Mapping[str,
         yield Finding("ok" if published else "warn", _AREA, f"publication {name}", ", ".join(published) or "is empty")
     for name, config in connectors.items():
         publication = config.get("publication.name", "dbz_publication")
-        if publication not in tables and config.get("database.dbname") == session.info.dbname:
+        if config.get("database.dbname") != session.info.dbname:
+            continue
+        if publication in tables:
+            yield from _unpublished(name, config, publication, tables[publication])
+        else:
             why = f"connector {name} reads publication {publication}, which does not exist"
             yield Finding("fail", _AREA, "a publication is missing", why, f"rowcall connectors apply {name}")
     for table in sorted(partial):
@@ -130,6 +135,19 @@ def _publications(session: db.SyncSession, connectors: Mapping[str, Mapping[str,
         yield Finding(
             "warn", _AREA, f"{table} has no REPLICA IDENTITY FULL", why, f"ALTER TABLE {table} REPLICA IDENTITY FULL"
         )
+
+
+def _unpublished(name: str, config: Mapping[str, str], publication: str, published: Sequence[str]) -> Iterator[Finding]:
+    """What the connector is to capture and its publication leaves out: changes of it never reach the log's reader."""
+    found = [table.replace('"', "") for table in published]
+    missing = [entry for entry in tables_of(config) if not any(covers(entry, table) for table in found)]
+    if missing:
+        why = f"table.include.list of connector {name} names {', '.join(missing)}; publication {publication} does not"
+        advice = (
+            f"create what does not exist, then `rowcall connectors apply {name}` (it brings the publication to the "
+            f"file's list; files are read from ROWCALL_CONNECTORS) or ALTER PUBLICATION {publication} ADD TABLE …"
+        )
+        yield Finding("fail", _AREA, "tables are not published", why, advice)
 
 
 def _standing(session: db.SyncSession, agents: Sequence[Agent]) -> Iterator[Finding]:
@@ -151,6 +169,10 @@ def _standing(session: db.SyncSession, agents: Sequence[Agent]) -> Iterator[Find
         yield Finding("warn", "records", "runs of agents that are not active", why, advice)
     for paused in row["paused"]:
         yield Finding("warn", "records", "an agent is paused", paused, "mend the cause, then `rowcall agents resume`")
+    for name in row["codeless"] if agents else ():
+        why = "no module of ROWCALL_AGENTS here has its code: such a process reads none of its topics, for any agent"
+        advice = f"add its module to ROWCALL_AGENTS; if it is gone or renamed, `rowcall agents retire {name}`"
+        yield Finding("warn", "agents", f"agent {name} is active without code", why, advice)
     if row["strangers"] and agents:
         why = f"runs wait for agents this process has no code of: {', '.join(row['strangers'])}"
         advice = "add their module to ROWCALL_AGENTS somewhere, or `rowcall agents retire`"

@@ -33,7 +33,8 @@ class Beat:
         self._lease_seconds = lease_seconds
         self._lost = lost
         self._lock = threading.Lock()
-        self._held: dict[int, tuple[int, float]] = {}
+        # By epoch too: the worker itself may take a run over, and its old attempt must still be told.
+        self._held: dict[tuple[int, int], float] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lease beat", daemon=True)
         self._pulse = HEALTH.loop("lease beat", limit_seconds=max(30.0, 3 * seconds))
@@ -51,19 +52,18 @@ class Beat:
     def hold(self, job_id: int, epoch: int) -> None:
         """Renew this run's lease from now on."""
         with self._lock:
-            self._held[job_id] = (epoch, time.monotonic())
+            self._held[job_id, epoch] = time.monotonic()
 
     def release(self, job_id: int, epoch: int) -> None:
         """Stop renewing this run's lease."""
         with self._lock:
-            if self._held.get(job_id, (None,))[0] == epoch:
-                del self._held[job_id]
+            self._held.pop((job_id, epoch), None)
 
     def _run(self) -> None:
         session: db.SyncSession | None = None
         while not self._stop.wait(self._seconds):
             with self._lock:
-                held = [(job_id, epoch) for job_id, (epoch, _) in self._held.items()]
+                held = list(self._held)
             self._pulse.beat()
             if not held:
                 continue
@@ -83,25 +83,20 @@ class Beat:
         if session is not None:
             session.close()
 
-    def _renewed(self, held: list[tuple[int, int]], gone: set[int], at: float) -> None:
-        lost = []
+    def _renewed(self, held: list[tuple[int, int]], gone: set[tuple[int, int]], at: float) -> None:
         with self._lock:
-            for job_id, epoch in held:
-                if job_id in gone and self._held.get(job_id, (None,))[0] == epoch:
-                    del self._held[job_id]
-                    lost.append((job_id, epoch))
-                elif job_id in self._held and self._held[job_id][0] == epoch:
-                    self._held[job_id] = (epoch, at)
+            lost = [run for run in held if run in gone and run in self._held]
+            for run in lost:
+                del self._held[run]
+            self._held |= dict.fromkeys(self._held.keys() & set(held), at)
         for job_id, epoch in lost:
             self._lost(job_id, epoch)
 
     def _give_up_old(self, at: float) -> None:
         """Runs whose lease must be over by now: another worker may already have them."""
         with self._lock:
-            lost = [
-                (job_id, epoch) for job_id, (epoch, renewed) in self._held.items() if at - renewed > self._lease_seconds
-            ]
-            for job_id, _ in lost:
-                del self._held[job_id]
+            lost = [run for run, renewed in self._held.items() if at - renewed > self._lease_seconds]
+            for run in lost:
+                del self._held[run]
         for job_id, epoch in lost:
             self._lost(job_id, epoch)

@@ -2,8 +2,8 @@
 
 `roster` which agents count, `assignment` where each partition is read from, `routing` decodes a batch and asks the
 agents' triggers, `own_writes` finds the runs that wrote the rows, `jobs` builds the rows of the new jobs, `pipeline`
-admits them (consumer.dedup), `loop` turns it all; `backpressure` stops it while too much waits, `redrive` sends a dead
-letter through the same path again.
+admits them (consumer.dedup), `loop` turns it all; `backpressure` stops it while too much waits, `unread` notices what
+nobody reads, `redrive` sends a dead letter through the same path again.
 """
 
 from consumer.intake.loop import Intake

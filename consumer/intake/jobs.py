@@ -60,7 +60,7 @@ def jobs_of(hit: Hit, cause: Cause) -> list[NewJob]:
 
 
 def build(hit: Hit, cause: Cause) -> Built:
-    """The shared columns: payload to chain, in the order of `copy_jobs`."""
+    """The shared columns: payload to not_attributable, in the order of `copy_jobs`."""
     message, record = hit.message, hit.record
     if isinstance(message, Change):
         kind = b"change"
@@ -141,11 +141,11 @@ def _moment_of_event(event: Event) -> tuple[int | None, bytes]:
 
 
 def _cause(event_id: bytes, cause: Cause) -> bytes:
-    """root_event to chain, with the tab after it."""
-    root, job, depth, chain = cause
+    """root_event to not_attributable, with the tab after it."""
+    root, job, depth, chain, attributable = cause
     if root is None:
-        return event_id + b"\t\\N\t0\t{}\t"
-    return b"%s\t%s\t%d\t%s\t" % (_field(root), _NULL if job is None else b"%d" % job, depth, _chain(chain))
+        return event_id + (b"\t\\N\t0\t{}\tf\t" if attributable else b"\t\\N\t0\t{}\tt\t")
+    return b"%s\t%s\t%d\t%s\tf\t" % (_field(root), _NULL if job is None else b"%d" % job, depth, _chain(chain))
 
 
 @lru_cache(maxsize=1024)

@@ -25,6 +25,7 @@ from consumer.intake.backpressure import Backlog
 from consumer.intake.pipeline import Overlap, Pipeline
 from consumer.intake.roster import Reminder, View, view
 from consumer.intake.routing import subscriptions
+from consumer.intake.unread import Unread
 from consumer.kafka import Brokers, Consumer, Place, Record
 from consumer.schema_registry import SchemaRegistry
 from consumer.settings import Settings
@@ -91,6 +92,7 @@ class Intake:
         self._paused: str | None = "starting"
         self._progress = time.time()
         self._lag: dict[Place, int] = {}
+        self._unread = Unread(health)
         self._pulse = health.loop("intake")
         health.expect("intake")
 
@@ -134,6 +136,8 @@ class Intake:
                     if _is_final(error):
                         raise
                     self._bear(error)
+                explained = self._outages > 0 or self._paused is not None
+                self._unread.look(self._consumer.owned, self._consumer.placed, explained=explained)
         finally:
             self._pulse.end()
             self._health.report("intake", ready=False, detail="stopped")

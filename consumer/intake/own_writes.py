@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from consumer import db
+from consumer import db, telemetry
 from consumer.intake.routing import Hit, Routed
 from consumer.records import Change, Event
 from consumer.records.jobs import storable
@@ -38,12 +38,16 @@ CAUSE_HEADER: Final = "cause"
 
 
 class Cause(NamedTuple):
-    """What an event was caused by: the event at the root, the run, how many runs deep, and their agents in order."""
+    """What an event was caused by: the event at the root, the run, how many runs deep, and their agents in order.
+
+    Not `attributable` is a change whose transaction this database does not have: nothing is known then.
+    """
 
     root: str | None
     job: int | None
     depth: int
     chain: tuple[str, ...]
+    attributable: bool = True
 
 
 NO_CAUSE: Final = Cause(None, None, 0, ())
@@ -63,6 +67,10 @@ class Writer(NamedTuple):
         return -_CLOCK_STEP_MS <= committed_ms - self.finished_ms <= _LONGEST_COMMIT_MS
 
 
+UNKNOWN: Final = Writer("", Cause(None, None, 0, (), attributable=False), None)
+"""Whoever wrote in a transaction that this database does not have. No agent has this name, so all are woken."""
+
+
 class OwnWrites:
     """Looks writing runs up for the sources that read our own database (ROWCALL_OWN_SOURCES)."""
 
@@ -71,7 +79,7 @@ class OwnWrites:
         self._wait = WAIT_SECONDS
 
     def writers(self, session: db.SyncSession, hits: Sequence[Hit]) -> dict[int, Writer]:
-        """32-bit transaction ID → run, for the changes among `hits` that a run wrote.
+        """32-bit transaction ID → run, for the changes among `hits` that a run wrote; UNKNOWN where it cannot be told.
 
         Raises:
             Outage: the database does not answer.
@@ -86,13 +94,14 @@ class OwnWrites:
         }
         if not txids:
             return {}
-        jobs = self._visible(session, txids)
+        jobs, unknown = self._visible(session, txids)
+        found = dict.fromkeys(unknown, UNKNOWN)
         if not jobs:
-            return {}
+            return found
         with db.translated():
             rows = session.execute(_SQL["causes"], {"ids": list(set(jobs.values()))}).fetchall()
         writers = {row["id"]: _writer(row) for row in rows}
-        return {txid: writers[job] for txid, job in jobs.items() if job in writers}
+        return found | {txid: writers[job] for txid, job in jobs.items() if job in writers}
 
     def writer_of(self, change: Change | Event, writers: Mapping[int, Writer]) -> Writer | None:
         """The run that wrote this change."""
@@ -101,29 +110,31 @@ class OwnWrites:
         writer = writers.get(change.origin.txid) if change.origin.connector in self._own else None
         return writer if writer is not None and writer.wrote(change.origin.committed_ms) else None
 
-    def _visible(self, session: db.SyncSession, txids: set[int]) -> dict[int, int]:
-        """32-bit transaction ID → run, waiting for those that are not visible yet."""
+    def _visible(self, session: db.SyncSession, txids: set[int]) -> tuple[dict[int, int], set[int]]:
+        """(32-bit transaction ID → run, those not to be found here), waiting for those that are not visible yet."""
         jobs: dict[int, int] = {}
-        lost = 0
+        lost: set[int] = set()
         waiting = txids
         deadline = time.monotonic() + self._wait
         while True:
             with db.translated():
                 rows = session.execute(_SQL["transactions"], {"txids": list(waiting)}).fetchall()
             jobs |= {row["txid"]: row["job_id"] for row in rows if row["job_id"] is not None}
-            lost += sum(row["state"] == "lost" for row in rows)
+            lost |= {row["txid"] for row in rows if row["state"] == "lost"}
             waiting = {row["txid"] for row in rows if row["state"] == "pending"}
             if not waiting or time.monotonic() > deadline:
                 break
             time.sleep(_POLL_SECONDS)
         self._wait = _SHORT_WAIT_SECONDS if waiting else WAIT_SECONDS
         if lost or waiting:
+            telemetry.NOT_ATTRIBUTABLE.add(len(lost), state="lost")
+            telemetry.NOT_ATTRIBUTABLE.add(len(waiting), state="pending")
             _log.warning(
                 "changes of transactions that this database does not have: it was restored, or the connector reads "
                 "another one (ROWCALL_OWN_SOURCES); their writers are unknown",
-                extra={"action": "source_ahead_of_database", "lost": lost, "pending": len(waiting)},
+                extra={"action": "source_ahead_of_database", "lost": len(lost), "pending": len(waiting)},
             )
-        return jobs
+        return jobs, lost | waiting
 
 
 def woken_by_others(hit: Hit, writer: Writer | None, routed: Routed) -> Hit | None:

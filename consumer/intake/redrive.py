@@ -72,11 +72,12 @@ def _jobs(
     row: Mapping[str, Any],
 ) -> list[NewJob]:
     record = dead_letters.record_of(dict(row))
-    subscribed = [
-        agent
-        for agent in view(activate.roster(session), agents).by_topic.get(record.topic, ())
-        if row["agent"] in (None, agent.name)
-    ]
+    roster = activate.roster(session)
+    seen = view(roster, agents)
+    if record.topic in seen.left_alone:
+        lacking = [item.name for item in roster.rows if item.name in seen.lacking and record.topic in item.topics]
+        raise OperatorError(_left_alone(record.topic, lacking))
+    subscribed = [agent for agent in seen.by_topic.get(record.topic, ()) if row["agent"] in (None, agent.name)]
     if not subscribed:
         raise OperatorError(f"no active agent of this process takes messages of {record.topic}")
     routed = route([record], decoder, {(record.topic, record.partition): [(agent, 0) for agent in subscribed]})
@@ -92,3 +93,12 @@ def _jobs(
         if hit is not None:
             jobs += jobs_of(hit, cause_of(hit.message, writer))
     return jobs
+
+
+def _left_alone(topic: str, lacking: Sequence[str]) -> str:
+    names = ", ".join(lacking)
+    return (
+        f"messages of {topic} are left alone here: the database has {names} as active on it, and ROWCALL_AGENTS of "
+        f"this command has no code of it. Add its module to ROWCALL_AGENTS and redrive again or, if it is gone or "
+        f"renamed, `rowcall agents retire {lacking[0]}` first"
+    )

@@ -27,6 +27,9 @@ from consumer.settings import Settings
 
 Level = Literal["ok", "warn", "fail"]
 
+REACHABLE: Final = "reachable"
+"""The finding that all others depend on."""
+
 # Neither exists anywhere; both say in a provider's log where they come from.
 WRONG_KEY: Final = "rowcall-check-wrong-key"
 WRONG_MODEL: Final = "rowcall-check-no-such-model"
@@ -57,6 +60,11 @@ class Report:
     def fit(self) -> bool:
         """Whether nothing failed."""
         return all(finding.level != "fail" for finding in self.findings)
+
+    @property
+    def reached(self) -> bool:
+        """Whether the endpoint answered at all."""
+        return all(finding.level != "fail" for finding in self.findings if finding.name == REACHABLE)
 
 
 @dataclass
@@ -121,8 +129,8 @@ async def _access(settings: Settings, target: Target, question: ModelRequest) ->
         ):
             response = await client.request("POST", target.url, content=body, headers=target.headers("rowcall-check"))
     except (Outage, TimeoutError) as error:
-        return [Finding("fail", "reachable", target.redactor.text(str(error)) or "no whole answer within the deadline")]
-    found = [Finding("ok", "reachable", f"{target.shown} answers")]
+        return [Finding("fail", REACHABLE, target.redactor.text(str(error)) or "no whole answer within the deadline")]
+    found = [Finding("ok", REACHABLE, f"{target.shown} answers")]
     refused = response.status in (401, 403)
     found.append(Finding("fail" if refused else "ok", "auth", f"HTTP {response.status} with the key of the settings"))
     limits = sorted(name for name in response.headers if "ratelimit" in name or name.startswith("retry-after"))

@@ -6,7 +6,7 @@ machine forbids, the first decision wins, and an `OperatorError` that says the s
 """
 
 from consumer.operate.act import Act
-from consumer.operate.agents import Retired, list_agents, pause, resume, retire
+from consumer.operate.agents import Retired, list_agents, pause, require_agent, resume, retire
 from consumer.operate.reviews import Decided, ReviewReport, approve, list_reviews, reject, show_review
 from consumer.operate.runs import Moved, RunReport, cancel, list_jobs, retry, show
 
@@ -24,6 +24,7 @@ __all__ = [
     "list_reviews",
     "pause",
     "reject",
+    "require_agent",
     "resume",
     "retire",
     "retry",

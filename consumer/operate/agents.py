@@ -22,6 +22,17 @@ def list_agents(session: db.SyncSession) -> list[Row]:
     return every(session, "agents", None)
 
 
+def require_agent(session: db.SyncSession, agent: str) -> None:
+    """Refuse a name that the database does not know.
+
+    Raises:
+        OperatorError: naming those it knows.
+    """
+    known = [item["name"] for item in list_agents(session)]
+    if agent not in known:
+        raise OperatorError(f"the database knows no agent {agent!r}; it knows: {', '.join(known) or 'none'}")
+
+
 def pause(session: db.SyncSession, agent: str, act: Act) -> None:
     """Stop claiming an agent's runs until it is resumed. Its events are still admitted; its runs under way go on.
 
@@ -76,10 +87,11 @@ def _switch(
         send(session, "lock_against_admission")
         row = one(session, "lock_agent", (agent,))
         if row is None:
-            known = ", ".join(item["name"] for item in list_agents(session)) or "none"
-            raise OperatorError(f"the database knows no agent {agent!r}; it knows: {known}")
+            require_agent(session, agent)
+            raise OperatorError(f"agent {agent!r} has just appeared; try again")
         if row["state"] not in allowed:
-            raise OperatorError(f"agent {agent} is {row['state']}; it cannot be {action}d")
+            back = f"; `rowcall agents activate {agent}` brings it back" if row["state"] == "RETIRED" else ""
+            raise OperatorError(f"agent {agent} is {row['state']}; it cannot be {action}d{back}")
         send(session, "set_agent_state", {"name": agent, "state": state, "reason": act.why})
         if state == "ACTIVE":
             send(session, "hint")

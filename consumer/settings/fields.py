@@ -57,6 +57,11 @@ class Settings(BaseModel):
         alias="ROWCALL_CONNECTORS",
         description="folder of connector files for `rowcall connectors`; empty for those that ship",
     )
+    keep_connectors: bool = Field(
+        True,
+        alias="ROWCALL_KEEP_CONNECTORS",
+        description="intake restarts what has failed of the connectors in ROWCALL_CONNECTORS",
+    )
 
     model_base_url: str = Field(
         "http://127.0.0.1:8080/v1",

@@ -18,6 +18,18 @@ put AS (
 SELECT (SELECT version FROM put) AS written, o.version AS old_version, o.topics AS old_topics, o.state AS old_state
 FROM (SELECT) AS one LEFT JOIN old o ON true;
 
+-- name: revive
+-- Brings a retired agent back and forgets where it once started. Returns a row if it was retired.
+WITH revived AS (
+    UPDATE rowcall.agents SET state = 'ACTIVE', state_reason = NULL, paused_until = NULL,
+        generation = generation + 1, activated_at = rowcall.now(), updated_at = rowcall.now()
+    WHERE name = %(name)s AND state = 'RETIRED' RETURNING name
+), forgotten AS (
+    DELETE FROM rowcall.agent_starts WHERE agent IN (SELECT name FROM revived)
+)
+INSERT INTO rowcall.audit (actor, action, subject, detail)
+SELECT %(actor)s, 'activate', 'agent ' || name, '{"before": "RETIRED"}' FROM revived RETURNING subject;
+
 -- name: put_start
 -- Fixes where an agent starts in a partition, once. Not below what has been admitted already: an event that passed by
 -- before the agent was there is not one of its own.

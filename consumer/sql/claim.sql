@@ -35,7 +35,8 @@ FROM mine WHERE j.id = mine.id;
 
 -- name: still_mine
 -- Which of these runs still belong to the epoch that claimed them.
-SELECT j.id FROM rowcall.agent_jobs j JOIN unnest(%(ids)s::bigint[], %(epochs)s::bigint[]) AS v (id, epoch)
+SELECT j.id, j.lease_epoch
+FROM rowcall.agent_jobs j JOIN unnest(%(ids)s::bigint[], %(epochs)s::bigint[]) AS v (id, epoch)
     ON j.id = v.id AND j.lease_epoch = v.epoch AND j.status = 'RUNNING';
 
 -- name: pause_agent

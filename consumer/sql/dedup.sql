@@ -34,27 +34,27 @@ COPY rowcall.processed_events_undated (agent, event_id) FROM STDIN;
 
 -- name: copy_jobs
 COPY rowcall.agent_jobs (payload, input_kind, key_hash, key_text, event_id, occurred_at, source_topic,
-    source_partition, source_offset, root_event, parent_job, depth, chain, job_type, max_attempts) FROM STDIN;
+    source_partition, source_offset, root_event, parent_job, depth, chain, not_attributable, job_type, max_attempts) FROM STDIN;
 
 -- name: create_staging
 -- For the jobs that may meet a row of their own: those beyond the horizon, and one that was refused in a batch.
 CREATE TEMPORARY TABLE staged_jobs (number bigint GENERATED ALWAYS AS IDENTITY, payload json, input_kind text,
     key_hash bigint, key_text text, event_id text, occurred_at timestamptz, source_topic text,
     source_partition integer, source_offset bigint, root_event text, parent_job bigint, depth integer, chain text[],
-    job_type text, max_attempts integer) ON COMMIT DROP;
+    not_attributable boolean, job_type text, max_attempts integer) ON COMMIT DROP;
 
 -- name: copy_staged
 COPY staged_jobs (payload, input_kind, key_hash, key_text, event_id, occurred_at, source_topic,
-    source_partition, source_offset, root_event, parent_job, depth, chain, job_type, max_attempts) FROM STDIN;
+    source_partition, source_offset, root_event, parent_job, depth, chain, not_attributable, job_type, max_attempts) FROM STDIN;
 
 -- name: put_staged
 -- Moves staged jobs on; one that is there already stays as it is. Returns the agents of the new ones.
 INSERT INTO rowcall.agent_jobs (payload, input_kind, key_hash, key_text, event_id, occurred_at, source_topic,
-    source_partition, source_offset, root_event, parent_job, depth, chain, job_type, max_attempts, status, reason,
-    delivery)
+    source_partition, source_offset, root_event, parent_job, depth, chain, not_attributable, job_type,
+    max_attempts, status, reason, delivery)
 SELECT payload, input_kind, key_hash, key_text, event_id, occurred_at, source_topic,
-    source_partition, source_offset, root_event, parent_job, depth, chain, job_type, max_attempts, %(status)s,
-    %(reason)s, %(delivery)s
+    source_partition, source_offset, root_event, parent_job, depth, chain, not_attributable, job_type, max_attempts,
+    %(status)s, %(reason)s, %(delivery)s
 FROM staged_jobs ORDER BY number
 ON CONFLICT (job_type, event_id, delivery) WHERE event_id IS NOT NULL DO NOTHING
 RETURNING job_type;

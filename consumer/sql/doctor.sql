@@ -41,6 +41,8 @@ SELECT (SELECT count(*) FROM rowcall.dead_letters WHERE state = 'OPEN') AS dead_
     ARRAY(SELECT name || coalesce(': ' || state_reason, '') FROM rowcall.agents WHERE state = 'PAUSED') AS paused,
     ARRAY(SELECT DISTINCT job_type FROM rowcall.agent_jobs WHERE status IN ('PENDING', 'WAITING_RETRY', 'RUNNING')
         AND NOT job_type = ANY (%(agents)s)) AS strangers,
+    ARRAY(SELECT name FROM rowcall.agents WHERE state = 'ACTIVE' AND NOT name = ANY (%(agents)s)
+        ORDER BY name) AS codeless,
     ARRAY(SELECT format('%%s: %%s (%%s)', j.job_type, count(*), coalesce(a.state, 'not activated'))
         FROM rowcall.agent_jobs j LEFT JOIN rowcall.agents a ON a.name = j.job_type
         WHERE j.status = 'PENDING' AND a.state IS DISTINCT FROM 'ACTIVE'

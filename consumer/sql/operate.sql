@@ -15,7 +15,7 @@ SELECT id, job_type AS agent, status, reason, payload::text AS payload, result::
     error_code, created_at, updated_at, started_at, finished_at, dedupe_key, input_kind, tenant, key_text AS key,
     priority, agent_version, event_id, delivery, occurred_at, source_topic, source_partition, source_offset,
     root_event, parent_job, depth, chain, traceparent, approved_answer::text AS approved_answer, approved_by,
-    result_txid, (SELECT count(*) FROM rowcall.coalesced_events c WHERE c.job_id = j.id) AS merged_count
+    result_txid, not_attributable, (SELECT count(*) FROM rowcall.coalesced_events c WHERE c.job_id = j.id) AS merged_count
 FROM rowcall.agent_jobs j WHERE id = %s;
 
 -- name: steps_of

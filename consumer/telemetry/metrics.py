@@ -129,6 +129,13 @@ EVENTS: Final = Metric(
         ),
     },
 )
+NOT_ATTRIBUTABLE: Final = Metric(
+    "not_attributable",
+    "counter",
+    "transactions of captured rows that the database does not have (source_ahead_of_database), so that it is unknown "
+    "which run wrote them. lost: aborted here; pending: not seen in time",
+    {"state": ("lost", "pending")},
+)
 DEAD_LETTERS: Final = Metric("dead_letters", "counter", "dead-letter rows written, by error code", {"code": ()})
 BATCHES: Final = Metric(
     "intake_batches",
@@ -144,6 +151,11 @@ LAG: Final = Metric(
     "lag_messages", "gauge", "messages of an assigned partition not yet admitted", {"topic": (), "partition": ()}
 )
 PARTITIONS: Final = Metric("assigned_partitions", "gauge", "partitions this process reads")
+UNREAD_PARTITIONS: Final = Metric(
+    "unread_partitions",
+    "gauge",
+    "partitions the group has given this process that it has not read for 30 s without a known cause",
+)
 TOPICS_PAUSED: Final = Metric(
     "paused_topics",
     "gauge",
@@ -219,6 +231,9 @@ OUTAGES: Final = Metric(
     "counter",
     "times a dependency was found away",
     {"dependency": ("database", "broker", "registry", "connect", "model")},
+)
+CONNECTOR_RESTARTS: Final = Metric(
+    "connector_restarts", "counter", "failed connectors that this process had restarted", {"connector": ()}
 )
 LOOP_BLOCKED_SECONDS: Final = Metric(
     "loop_blocked_seconds", "gauge", "how long the event loop has not turned, as the watchdog last saw it"

@@ -106,6 +106,8 @@ def test_an_agent_is_paused_resumed_and_retired_by_name(executing: dict[str, str
     assert run(executing, "agents", "resume", "slow").returncode == 0
     run(executing, "enqueue", "slow", "--payload", "{}")
     assert "1 runs cancelled" in run(executing, "agents", "retire", "slow", "--yes").stdout
+    unknown = run(executing, "agents", "retire", "nosuch")
+    assert unknown.returncode == 1 and "it knows: slow, stuck" in one_line(unknown)
     refused = run(executing, "agents", "resume", "slow")
     assert "RETIRED" in one_line(refused)
     assert "is retired" in one_line(run(executing, "enqueue", "slow", "--payload", "{}"))

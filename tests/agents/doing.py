@@ -19,6 +19,10 @@ NASTY: Final = "nul \x00, half a character \ud800, " + "x" * 1_000_000
 DONE: list[tuple[str, int]] = []
 
 
+# Lets attempts go on that wait for it; tests clear it.
+GO = asyncio.Event()
+
+
 class Note(BaseModel):
     """The answer of all agents here."""
 
@@ -178,6 +182,19 @@ async def hang(ctx: Context, data: Any) -> Note:
     return Note(title="late", score=1)
 
 
+async def linger(ctx: Context, data: Any) -> Note:
+    """Ignores for a while that it was taken away; its next attempt goes on until GO is set."""
+    if DONE.count(("linger", ctx.run_id)) > 1:
+        await GO.wait()
+        return Note(title="done", score=1)
+    try:
+        await asyncio.sleep(3600)
+    except asyncio.CancelledError:
+        await asyncio.sleep(data["stubborn"])
+    DONE.append(("lingered", ctx.run_id))
+    return Note(title="late", score=1)
+
+
 async def own_timeout(ctx: Context, data: Any) -> Note:
     """Has a timeout of its own."""
     async with asyncio.timeout(0.01):
@@ -226,7 +243,7 @@ async def stamp(attempt: int) -> int:
 BEHAVIOURS: Final[dict[str, Callable[[Context, Any], Awaitable[Any]]]] = {
     function.__name__: function
     for function in (
-        succeed, boom, nasty, later, give_up, duplicate, named, unkeepable, gather, block, hang, own_timeout, leave,
-        cancel_itself, read_sql, answer, step_then,
+        succeed, boom, nasty, later, give_up, duplicate, named, unkeepable, gather, block, hang, linger, own_timeout,
+        leave, cancel_itself, read_sql, answer, step_then,
     )
 }  # fmt: skip

@@ -11,15 +11,17 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.agents.harness import Records, records
-from tests.fixtures.postgres import create, drop
+from tests.agents.harness import Records
+from tests.agents.shared import database, view
 from tests.scripted_model import Endpoint, Reply, serve
+
+__all__ = ["database", "view"]
 
 ANSWER = Reply({"title": "x", "score": 1}, delay_seconds=0.05)
 Start = Callable[..., "Worker"]
@@ -60,19 +62,6 @@ class Worker:
         self.process.send_signal(signal.SIGCONT)
         self.process.kill()
         self.process.wait(10)
-
-
-@pytest.fixture(scope="module")
-def database(server: str) -> Iterator[str]:
-    url = create(server)
-    yield url
-    drop(url)
-
-
-@pytest.fixture
-async def view(database: str) -> AsyncIterator[Records]:
-    async with records(database, clear=True) as found:
-        yield found
 
 
 @pytest.fixture

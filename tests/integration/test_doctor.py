@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from consumer import db, settings
 from consumer.agents.door import Agent
-from consumer.doctor import Finding, postgres
+from consumer.doctor import Finding, connectors, postgres
 
 ROLE = "rowcall_test_doctor"
 OUTBOX = {
@@ -162,3 +162,43 @@ def test_what_waits_for_a_person_is_counted(database: str) -> None:
     assert find(findings, "1 runs are parked").level == "warn"
     assert find(findings, "an agent is paused").why == "a: quota"
     assert "gone" in find(findings, "runs without code").why
+
+
+def test_an_active_agent_whose_code_is_in_no_module_is_named_with_what_to_do(database: str) -> None:
+    execute(
+        database,
+        "INSERT INTO rowcall.agents (name, version, state) VALUES ('a', 1, 'ACTIVE'), ('gone', 1, 'ACTIVE'),"
+        " ('old', 1, 'RETIRED')",
+    )
+    found = [finding for finding in examine(database) if "without code" in finding.what]
+    assert [finding.what for finding in found] == ["agent gone is active without code"]
+    assert "ROWCALL_AGENTS" in found[0].advice and "rowcall agents retire gone" in found[0].advice
+
+
+def test_tables_that_a_connector_names_and_its_publication_lacks_are_named(database: str) -> None:
+    execute(
+        database,
+        'CREATE TABLE public."Odd" (id int PRIMARY KEY)',
+        "CREATE TABLE public.whole (id int PRIMARY KEY)",
+        'CREATE PUBLICATION p_rows FOR TABLE public."Odd"',
+    )
+    config = {
+        "publication.name": "p_rows",
+        "database.dbname": urlsplit(database).path[1:],
+        "table.include.list": "public.odd,public.whole,public.part_.*",
+    }
+    found = find(examine(database, {"rows": config}), "tables are not published")
+    assert found.level == "fail" and "public.whole, public.part_.*;" in found.why and "odd" not in found.why
+    assert "rowcall connectors apply rows" in found.advice and "ROWCALL_CONNECTORS" in found.advice
+    execute(
+        database,
+        "CREATE TABLE public.part_1 (id int PRIMARY KEY)",
+        "ALTER PUBLICATION p_rows ADD TABLE public.whole, public.part_1",
+    )
+    assert not [item for item in examine(database, {"rows": config}) if "not published" in item.what]
+
+
+def test_advice_on_a_setting_names_the_folder_where_the_connector_is_edited() -> None:
+    own = connectors._place(settings.load({"ROWCALL_CONNECTORS": "my-connectors"}))
+    assert "my-connectors" in own and "ROWCALL_CONNECTORS" in own
+    assert "ROWCALL_CONNECTORS" in connectors._place(settings.load({}))

@@ -6,7 +6,7 @@ import asyncio
 import signal
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -21,24 +21,12 @@ from debezium import stack as local_stack
 from debezium.paths import cache_directory
 from tests.agents.doing import DONE
 from tests.agents.harness import Records, records, running, settings
-from tests.fixtures.postgres import create, drop
+from tests.agents.shared import database, view
 from tests.scripted_model import Reply, serve
 
+__all__ = ["database", "view"]
+
 LEASE = claim.Lease(uuid.uuid4(), seconds=30, deadline_seconds=900)
-
-
-@pytest.fixture(scope="module")
-def database(server: str) -> Iterator[str]:
-    url = create(server)
-    yield url
-    drop(url)
-
-
-@pytest.fixture
-async def view(database: str) -> AsyncIterator[Records]:
-    DONE.clear()
-    async with records(database, clear=True) as found:
-        yield found
 
 
 @pytest.fixture
@@ -166,7 +154,7 @@ async def test_a_drain_finishes_what_ends_in_time_and_gives_the_rest_back_unharm
 async def test_a_cancelled_run_stops_and_writes_nothing(database: str, view: Records) -> None:
     job_id = await view.add("doer", {"do": "step_then", "seconds": 60})
     async with running(settings(database, drain_seconds=30.0)):
-        await view.wait(job_id, "RUNNING")
+        await view.wait_for("SELECT FROM rowcall.job_steps WHERE job_id = %s", job_id)
         await view.execute(
             "SELECT rowcall.settle(ARRAY[%s::bigint], ARRAY[NULL::bigint], ARRAY['CANCELLED'], ARRAY[NULL], "
             "ARRAY['cancelled'], ARRAY['by hand'], ARRAY[NULL], ARRAY[NULL::float8], ARRAY[0])",

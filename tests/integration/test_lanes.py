@@ -188,7 +188,7 @@ async def test_beats_renew_a_lease_but_never_past_the_deadline(
     assert await claim.reclaim(session) == 1
     row = await (await session.execute("SELECT error_code FROM rowcall.agent_jobs")).fetchone()
     assert row == {"error_code": "deadline_exceeded"}
-    assert claim.beat(beating, [(job.id, job.epoch)], 30) == {job.id}
+    assert claim.beat(beating, [(job.id, job.epoch)], 30) == {(job.id, job.epoch)}
     beating.close()
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
 
 from consumer.errors import AgentError
 from consumer.outcome.transaction import refuse_control
-from tests.agents.doing import DONE
-from tests.agents.harness import Records, records, running, settings
-from tests.fixtures.postgres import create, drop
+from tests.agents.harness import Records, running, settings
+from tests.agents.shared import database, view
 from tests.scripted_model import Reply, serve
+
+__all__ = ["database", "view"]
 
 INSERT = "INSERT INTO public.effects (n) VALUES (99)"
 ESCAPES = {
@@ -39,20 +39,6 @@ ESCAPES = {
     "call": "CALL public.committing()",
     "empty": "  ",
 }
-
-
-@pytest.fixture(scope="module")
-def database(server: str) -> Iterator[str]:
-    url = create(server)
-    yield url
-    drop(url)
-
-
-@pytest.fixture
-async def view(database: str) -> AsyncIterator[Records]:
-    DONE.clear()
-    async with records(database, clear=True) as found:
-        yield found
 
 
 async def test_the_result_names_the_transaction_that_wrote_the_agents_rows(database: str, view: Records) -> None:

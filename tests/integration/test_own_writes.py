@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from consumer.telemetry import REGISTRY
 from tests.integration.admitting import Rig, agent, at, event
 
 
@@ -46,3 +47,17 @@ def test_a_change_is_a_runs_own_write_only_if_it_was_committed_right_after_the_r
     rig.take([at(0, event(1, txId=txid, ts_ms=ended + later_ms))])
     found = rig.rows("SELECT parent_job FROM rowcall.agent_jobs WHERE event_id IS NOT NULL")
     assert found == [{"parent_job": None}] * jobs
+
+
+def test_a_change_whose_transaction_the_database_does_not_have_is_counted_and_its_job_says_so(rig: Rig) -> None:
+    def counted() -> float:
+        return REGISTRY.get_sample_value("rowcall_not_attributable_total", {"state": "pending"}) or 0
+
+    before = counted()
+    row = rig.look.execute("SELECT pg_current_xact_id()::text AS xid").fetchone()
+    assert row is not None
+    ahead, here = (int(row["xid"]) + 1_000_000) % 2**32, int(row["xid"]) % 2**32
+    rig.take([at(0, event(1, txId=ahead)), at(1, event(2, txId=here))])
+    found = rig.rows("SELECT key_text, not_attributable FROM rowcall.agent_jobs ORDER BY id")
+    assert [row["not_attributable"] for row in found] == [True, False]
+    assert counted() - before == 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -14,23 +13,10 @@ import pytest
 from consumer import db, operate
 from consumer.outcome.transaction import changed_columns
 from consumer.records import UNCHANGED, Change, Infinity, Operation, Origin, payload
-from tests.agents.doing import DONE
-from tests.agents.harness import Records, records, running, settings
-from tests.fixtures.postgres import create, drop
+from tests.agents.harness import Records, running, settings
+from tests.agents.shared import database, view
 
-
-@pytest.fixture(scope="module")
-def database(server: str) -> Iterator[str]:
-    url = create(server)
-    yield url
-    drop(url)
-
-
-@pytest.fixture
-async def view(database: str) -> AsyncIterator[Records]:
-    DONE.clear()
-    async with records(database, clear=True) as found:
-        yield found
+__all__ = ["database", "view"]
 
 
 async def item(view: Records, **changed: Any) -> dict[str, Any]:

@@ -5,28 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from tests.agents.doing import DONE
-from tests.agents.harness import Records, records, running, settings
-from tests.fixtures.postgres import create, drop
+from tests.agents.harness import Records, running, settings
+from tests.agents.shared import database, view
 from tests.scripted_model import Reply, serve
 
-
-@pytest.fixture(scope="module")
-def database(server: str) -> Iterator[str]:
-    url = create(server)
-    yield url
-    drop(url)
-
-
-@pytest.fixture
-async def view(database: str) -> AsyncIterator[Records]:
-    DONE.clear()
-    async with records(database, clear=True) as found:
-        yield found
+__all__ = ["database", "view"]
 
 
 async def test_a_step_name_used_twice_fails_the_run(database: str, view: Records) -> None:

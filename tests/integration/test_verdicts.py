@@ -6,32 +6,19 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from consumer import db, operate
 from tests.agents.doing import DONE
-from tests.agents.harness import Records, records, running, settings
-from tests.fixtures.postgres import create, drop
+from tests.agents.harness import Records, running, settings
+from tests.agents.shared import database, view
 from tests.scripted_model import Reply, serve
+
+__all__ = ["database", "view"]
 
 GOOD = {"title": "a note", "score": 3}
 RULE_BREAKER = {"title": "too much", "score": 99}
-
-
-@pytest.fixture(scope="module")
-def database(server: str) -> Iterator[str]:
-    url = create(server)
-    yield url
-    drop(url)
-
-
-@pytest.fixture
-async def view(database: str) -> AsyncIterator[Records]:
-    DONE.clear()
-    async with records(database, clear=True) as found:
-        yield found
 
 
 async def test_success_leaves_result_steps_with_kinds_and_a_whole_call_record(database: str, view: Records) -> None:

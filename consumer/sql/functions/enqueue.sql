@@ -1,5 +1,6 @@
 -- enqueue: queue a run, for operators and for triggers in the database. Returns the job's id; with a dedupe_key that
--- is taken, the id of the job that holds it, which takes the payload in as a coalesced event.
+-- is taken, the id of the job that holds it, which takes the payload in as a coalesced event. An agent that is retired
+-- is refused; one that is not known yet is not, for it may be activated later (`rowcall doctor` shows what waits so).
 CREATE FUNCTION rowcall.enqueue(
     agent text, payload json DEFAULT '{}', dedupe_key text DEFAULT NULL, key text DEFAULT NULL,
     run_after timestamptz DEFAULT NULL, max_attempts integer DEFAULT 5, tenant text DEFAULT 'default'
@@ -8,6 +9,11 @@ CREATE FUNCTION rowcall.enqueue(
 DECLARE
     v_id bigint;
 BEGIN
+    IF EXISTS (SELECT FROM rowcall.agents a WHERE a.name = enqueue.agent AND a.state = 'RETIRED') THEN
+        RAISE EXCEPTION 'agent % is retired and runs no more', quote_literal(enqueue.agent)
+            USING ERRCODE = 'invalid_parameter_value',
+            HINT = 'Drop the trigger or call that queues it, or bring it back: rowcall agents activate ' || enqueue.agent;
+    END IF;
     FOR i IN 1..3 LOOP
         INSERT INTO rowcall.agent_jobs AS j
             (job_type, payload, dedupe_key, key_text, key_hash, run_after, max_attempts, tenant)

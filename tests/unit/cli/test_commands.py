@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
+import pwd
 import resource
 import subprocess
 import sys
@@ -162,8 +163,8 @@ def test_version_names_it() -> None:
 )
 def test_a_wrong_payload_is_refused_before_anything_is_opened(payload: str, said: str) -> None:
     result = run("enqueue", "a", "--payload", payload, DATABASE_URL="postgresql://nobody@127.0.0.1:1/x")
-    assert result.exit_code == 1
-    assert said in result.stderr
+    assert result.exit_code == 2
+    assert said in result.stderr and "--payload" in result.stderr
 
 
 def test_wrong_usage_is_2() -> None:
@@ -208,4 +209,62 @@ def test_the_actor_is_the_user_unless_told(monkeypatch: pytest.MonkeyPatch) -> N
     assert user() == "ada"
     monkeypatch.delenv("USER")
     monkeypatch.delenv("LOGNAME", raising=False)
-    assert user() == f"uid {os.getuid()}"
+    assert user() == pwd.getpwuid(os.getuid()).pw_name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("jobs", "list", "--status", "NOPE"), ("--status", "WAITING_REVIEW", "CANCELLED")),
+        (("reviews", "list", "--state", "bogus"), ("--state", "OPEN", "all")),
+        (("dead-letters", "list", "--state", "bogus"), ("--state", "REDRIVEN", "all")),
+        (("reviews", "approve", "1", "--answer", "{bad"), ("--answer", "not JSON")),
+        (("enqueue", "a", "--payload", "@/no/such/file"), ("--payload", "/no/such/file")),
+        (("model", "check", "--samples", "/no/such/file"), ("--samples", "cannot be read")),
+    ],
+)
+def test_a_value_that_an_option_does_not_take_is_wrong_usage_and_says_what_it_takes(
+    arguments: tuple[str, ...], named: tuple[str, ...]
+) -> None:
+    result = run(*arguments, DATABASE_URL="postgresql://nobody@127.0.0.1:1/x")
+    assert result.exit_code == 2
+    assert all(word in result.stderr for word in named), result.stderr
+
+
+@pytest.mark.parametrize(
+    ("dependency", "setting"),
+    [
+        ("database", "DATABASE_URL"),
+        ("broker", "KAFKA_BOOTSTRAP_SERVERS"),
+        ("registry", "SCHEMA_REGISTRY_URL"),
+        ("connect", "CONNECT_URL"),
+        ("model", "MODEL_BASE_URL"),
+        ("another", "Try again"),
+    ],
+)
+def test_every_outage_says_which_setting_names_it_and_who_looks_at_all(dependency: str, setting: str) -> None:
+    said = failing(Outage("it is away", dependency=dependency)).stderr
+    assert setting in said and "rowcall doctor" in said
+
+
+def test_a_model_endpoint_that_is_away_is_an_outage_with_advice() -> None:
+    result = run("model", "check", MODEL_BASE_URL="http://127.0.0.1:1/v1")
+    assert result.exit_code == 69
+    assert "MODEL_BASE_URL" in result.stderr
+
+
+def test_a_table_is_readable_at_80_columns(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    row = {
+        "id": 12345, "agent": "order-triage", "status": "WAITING_REVIEW", "reason": None, "attempts": "5/5",
+        "key": "4711", "event_id": "rc1:0123456789abcdef0123456789abcdef", "created_at": dt.datetime.now(dt.UTC),
+        "last_error": "the model endpoint answered with status 503 " * 4,
+    }  # fmt: skip
+    output.print_table([row, row], list(row), empty="nothing")
+    wide = capsys.readouterr().out
+    assert max(map(len, wide.splitlines())) <= 80
+    assert "reason" not in wide, "a column without a value is left out"
+    assert all(word in wide for word in ("WAITING_REVIEW", "order-triage", "rc1:0123456789abcdef0123456789abcdef"))
+    output.print_table([{"id": 1, "state": "OPEN", "code": ""}], ["id", "state", "code"], empty="nothing")
+    narrow = capsys.readouterr().out
+    assert "OPEN" in narrow.splitlines()[3] and "code" not in narrow

@@ -20,7 +20,7 @@ NOBODY = Cause(None, None, 0, ())
 RECORD = Record("cdc.public.orders", 3, 42, b"k", b"v", None, None)
 COLUMNS = (
     "payload", "kind", "lane", "key", "event", "occurred", "topic", "partition", "offset",
-    "root", "parent", "depth", "chain", "agent", "attempts",
+    "root", "parent", "depth", "chain", "unknown", "agent", "attempts",
 )  # fmt: skip
 
 
