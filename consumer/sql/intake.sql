@@ -4,7 +4,7 @@ SELECT txid, state, job_id, agent FROM rowcall.transactions(%(txids)s::bigint[])
 
 -- name: causes
 -- What the runs that wrote captured rows were caused by themselves, and when they wrote, in ms since 1970.
-SELECT id, job_type, coalesce(root_event, event_id, 'job:' || id) AS root, depth, chain,
+SELECT id, job_type, coalesce(root_event, event_id, 'job:' || id) AS root, depth, chain, key_hash AS lane,
     floor(extract(epoch FROM finished_at) * 1000)::bigint AS finished_ms
 FROM rowcall.agent_jobs WHERE id = ANY (%(ids)s::bigint[]);
 

@@ -110,8 +110,8 @@ EVENTS: Final = Metric(
     "counter",
     "decisions of intake, one for each event and subscribed agent. seen: offered to the agent; admitted: became a job; "
     "duplicate: this ID was seen before; filtered: the agent's columns or `when` said no; own_write: the agent wrote "
-    "the row itself; snapshot: a snapshot row the agent skips; before_start: older than the agent's activation; coalesced: "
-    "taken into a job that waits for its key; parked: older than the horizon, or a causation loop; dead_lettered: "
+    "the row itself; snapshot: a snapshot row the agent skips; before_start: older than the agent's activation; "
+    "coalesced: taken into a job that waits for its key; parked: older than the horizon, or a causation loop; dead_lettered: "
     "could not be handled",
     {
         "agent": (),
@@ -128,6 +128,9 @@ EVENTS: Final = Metric(
             "dead_lettered",
         ),
     },
+)
+CAUSATION_LOOPS: Final = Metric(
+    "causation_loops", "counter", "jobs parked because of the runs that caused them, by agent", {"agent": ()}
 )
 DEAD_LETTERS: Final = Metric("dead_letters", "counter", "dead-letter rows written, by error code", {"code": ()})
 BATCHES: Final = Metric(

@@ -35,8 +35,8 @@ def own_write(rig: Rig, name: str) -> int:
     """A row's transaction in which a run of agent `name` wrote; its 32-bit ID."""
     with rig.look.transaction():
         row = rig.look.execute(
-            "INSERT INTO rowcall.agent_jobs (job_type, result_txid, event_id, depth, chain)"
-            " VALUES (%s, pg_current_xact_id()::text::bigint, 'root-event', 2, '{z}')"
+            "INSERT INTO rowcall.agent_jobs (job_type, result_txid, event_id, depth, chain, key_hash)"
+            " VALUES (%s, pg_current_xact_id()::text::bigint, 'root-event', 2, '{z}', 42)"
             " RETURNING mod(result_txid, 4294967296) AS txid",
             (name,),
         ).fetchone()
@@ -52,7 +52,7 @@ def test_an_agent_is_not_woken_by_its_own_write_and_others_know_the_cause(databa
         "SELECT job_type, root_event, parent_job, depth, chain FROM rowcall.agent_jobs WHERE key_text = '1'"
     )
     assert [row["job_type"] for row in rows] == ["b", "a-eager"]
-    assert (rows[0]["root_event"], rows[0]["depth"], rows[0]["chain"]) == ("root-event", 3, ["z", "a"])
+    assert (rows[0]["root_event"], rows[0]["depth"], rows[0]["chain"]) == ("root-event", 3, ["z", "a@000000000000002a"])
     assert rows[0]["parent_job"] is not None
     rig.close()
 

@@ -26,7 +26,9 @@ class Answer(BaseModel):
 
 def change(operation: str, before: Any, after: Any) -> Change:
     """A change of public.orders."""
-    return Change("rc1:a", Operation(operation), before, after, {"id": 1}, Origin("cdc", "shop", "public", "orders", 1, 2, 3))
+    return Change(
+        "rc1:a", Operation(operation), before, after, {"id": 1}, Origin("cdc", "shop", "public", "orders", 1, 2, 3)
+    )
 
 
 def update(**after: Any) -> Change:
@@ -58,8 +60,13 @@ def test_events_pass_a_column_list() -> None:
 
 
 def test_when_is_asked_after_the_columns_and_only_then() -> None:
-    watching, asked = agent("status"), []
-    watching.when(lambda message: bool(asked.append(message)))
+    watching, asked = agent("status"), list[Any]()
+
+    @watching.when
+    def when(message: Any) -> bool:
+        asked.append(message)
+        return False
+
     assert not watching.wants(update(note="x")) and asked == []
     assert not watching.wants(update(status="shipped")) and len(asked) == 1
 
@@ -111,7 +118,7 @@ def test_rose_and_fell_compare_numbers() -> None:
 
 
 def test_operations_have_names() -> None:
-    kinds = [(made.inserted, made.updated, made.deleted) for made in map(lambda o: change(o, None, None), "crudt")]
+    kinds = [(made.inserted, made.updated, made.deleted) for made in (change(o, None, None) for o in "crudt")]
     assert kinds == [(True, False, False)] * 2 + [(False, True, False)] + [(False, False, True)] * 2
 
 
