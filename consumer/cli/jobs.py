@@ -13,6 +13,7 @@ from consumer.cli.opening import by_option, reason_option, session
 from consumer.cli.output import as_json, print_fields, print_json, print_table
 
 _JOB_ID = click.argument("job_id", type=click.IntRange(1), metavar="ID")
+_JOB_OR_ROOT = click.argument("job_id", type=click.IntRange(1), metavar="[ID]", required=False)
 # Part of a run → the columns its table shows; --json has them all.
 _PARTS: Mapping[str, Sequence[str]] = {
     "steps": ("number", "name", "kind", "superseded", "agent_version", "finished_at", "output"),
@@ -89,31 +90,66 @@ def show(job_id: int, json_output: bool) -> None:
 
 
 @jobs.command()
-@_JOB_ID
+@_JOB_OR_ROOT
+@click.option("--root", metavar="EVENT", help="All parked causation loops of this root event instead of one run.")
 @click.option("--from-start", is_flag=True, help="Throw the checkpoints away; they stay as evidence.")
 @by_option
 @reason_option
-def retry(job_id: int, from_start: bool, by: str, reason: str | None) -> None:
+def retry(job_id: int | None, root: str | None, from_start: bool, by: str, reason: str | None) -> None:
     """Queue a FAILED, CANCELLED, PARKED or WAITING_RETRY run again.
 
     A run that had ended gets all its attempts anew and resumes after its last checkpoint, behind what its key has now.
 
-    Example: rowcall jobs retry 42 --reason "endpoint is back"
+    \b
+    Example:
+      rowcall jobs retry 42 --reason "endpoint is back"
+      rowcall jobs retry --root rc1:5f0c9d1e2b3a4c5d6e7f8091a2b3c4d5
     """
+    act = operate.Act(by, reason)
     with session() as opened:
-        moved = operate.retry(opened, job_id, operate.Act(by, reason), from_start=from_start)
+        if job_id is None:
+            _report(operate.retry_root(opened, _root(root), act, from_start=from_start), "PENDING")
+            return
+        _refuse_both(root)
+        moved = operate.retry(opened, job_id, act, from_start=from_start)
     click.echo(f"job {job_id}: {moved.before} → {moved.after}, delivery {moved.delivery}")
 
 
 @jobs.command()
-@_JOB_ID
+@_JOB_OR_ROOT
+@click.option("--root", metavar="EVENT", help="Whatever this root event has set off, instead of one run.")
 @by_option
 @reason_option
-def cancel(job_id: int, by: str, reason: str | None) -> None:
+def cancel(job_id: int | None, root: str | None, by: str, reason: str | None) -> None:
     """End a run that has not ended; a worker that has it under way writes nothing any more.
 
-    Example: rowcall jobs cancel 42
+    \b
+    Example:
+      rowcall jobs cancel 42
+      rowcall jobs cancel --root rc1:5f0c9d1e2b3a4c5d6e7f8091a2b3c4d5
     """
+    act = operate.Act(by, reason)
     with session() as opened:
-        moved = operate.cancel(opened, job_id, operate.Act(by, reason))
+        if job_id is None:
+            _report(operate.cancel_root(opened, _root(root), act), "CANCELLED")
+            return
+        _refuse_both(root)
+        moved = operate.cancel(opened, job_id, act)
     click.echo(f"job {job_id}: {moved.before} → {moved.after}")
+
+
+def _root(root: str | None) -> str:
+    if root is None:
+        raise click.UsageError("name one run by its ID, or all that one event has set off with --root EVENT")
+    return root
+
+
+def _refuse_both(root: str | None) -> None:
+    if root is not None:
+        raise click.UsageError("an ID names one run, --root all that one event has set off; give one of them")
+
+
+def _report(done: operate.RootMoved, status: str) -> None:
+    for line in done.left:
+        click.echo(line)
+    click.echo(f"{len(done.moved)} jobs of root {done.root} → {status}")

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from consumer import telemetry
+from consumer import db, telemetry
 from consumer.agents.door import Agent, Coalesce
 from consumer.dedup import CAUSATION_LOOP, Merge, Parked, Special
 from consumer.intake.jobs import lane_of
@@ -23,6 +23,7 @@ from consumer.records import Change, payload
 from consumer.records.chain import entry
 
 _log = logging.getLogger(__name__)
+_SQL: Final = db.queries("intake")
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
@@ -68,6 +69,13 @@ def announce(loops: Iterable[Parked]) -> None:
             extra={"action": CAUSATION_LOOP, "agent": agent, "job_id": parts[0].job_id, "root_event": root,
                    "jobs": len(parts)},
         )  # fmt: skip
+
+
+def alert_queued(session: db.SyncSession) -> None:
+    """Alert of what was parked inside the database since an intake last looked."""
+    with db.transaction(session):
+        rows = session.execute(_SQL["take_alerts"]).fetchall()
+        announce(Parked(row["id"], row["agent"], row["root"], row["why"]) for row in rows)
 
 
 def _merge(hit: Hit, lane: int, rule: Coalesce) -> Merge:

@@ -33,6 +33,16 @@ SELECT (SELECT count(*) FROM (SELECT job_type FROM rowcall.agent_jobs WHERE lane
         LIMIT %(limit)s + (SELECT jobs FROM idle)) AS inside)
     - (SELECT jobs FROM idle) AS waiting;
 
+-- name: take_alerts
+-- What was parked inside the database and not alerted of yet; other intakes' share is left to them.
+WITH taken AS (
+    DELETE FROM rowcall.causation_alerts WHERE job_id IN (
+        SELECT job_id FROM rowcall.causation_alerts ORDER BY job_id LIMIT 1000 FOR UPDATE SKIP LOCKED)
+    RETURNING job_id
+)
+SELECT j.id, j.job_type AS agent, j.root_event AS root, j.last_error AS why
+FROM taken JOIN rowcall.agent_jobs j ON j.id = taken.job_id ORDER BY j.id;
+
 -- name: bound_statement
 -- For house-keeping beside the loop: give up rather than hold it up.
 SELECT set_config('statement_timeout', %(timeout)s, false);

@@ -111,8 +111,8 @@ EVENTS: Final = Metric(
     "decisions of intake, one for each event and subscribed agent. seen: offered to the agent; admitted: became a job; "
     "duplicate: this ID was seen before; filtered: the agent's columns or `when` said no; own_write: the agent wrote "
     "the row itself; snapshot: a snapshot row the agent skips; before_start: older than the agent's activation; "
-    "coalesced: taken into a job that waits for its key; parked: older than the horizon, or a causation loop; dead_lettered: "
-    "could not be handled",
+    "coalesced: taken into a job that waits for its key; parked: older than the horizon, or a causation loop; "
+    "dead_lettered: could not be handled",
     {
         "agent": (),
         "outcome": (

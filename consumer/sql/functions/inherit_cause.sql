@@ -33,5 +33,6 @@ BEGIN
     UPDATE rowcall.agent_jobs SET status = 'PARKED', reason = 'causation_loop', error_code = 'causation_loop',
         last_error = v_why, updated_at = rowcall.now()
     WHERE id = p_job AND status = 'PENDING';
+    INSERT INTO rowcall.causation_alerts (job_id) VALUES (p_job);
     RAISE WARNING 'job % is parked: causation_loop: %', p_job, v_why;
 END $$;

@@ -20,6 +20,9 @@ CREATE TABLE rowcall.causation_limits (
 );
 INSERT INTO rowcall.causation_limits (max_depth, root_runs) VALUES (8, 120);
 
+-- Jobs that were parked inside the database; the next intake that looks alerts of them.
+CREATE TABLE rowcall.causation_alerts (job_id bigint PRIMARY KEY);
+
 -- The run whose outcome transaction this is, if it is one. Here and not in sql/functions, because a column's default
 -- depends on it. The plan is forced: one made while the table was small would scan it when it is not.
 CREATE FUNCTION rowcall.writing_run() RETURNS bigint LANGUAGE plpgsql STABLE
