@@ -106,11 +106,11 @@ def retry(job_id: int | None, root: str | None, from_start: bool, by: str, reaso
       rowcall jobs retry --root rc1:5f0c9d1e2b3a4c5d6e7f8091a2b3c4d5
     """
     act = operate.Act(by, reason)
+    _refuse_both(job_id, root)
     with session() as opened:
         if job_id is None:
-            _report(operate.retry_root(opened, _root(root), act, from_start=from_start), "PENDING")
+            _report(operate.retry_root(opened, root or "", act, from_start=from_start), "PENDING")
             return
-        _refuse_both(root)
         moved = operate.retry(opened, job_id, act, from_start=from_start)
     click.echo(f"job {job_id}: {moved.before} → {moved.after}, delivery {moved.delivery}")
 
@@ -129,24 +129,18 @@ def cancel(job_id: int | None, root: str | None, by: str, reason: str | None) ->
       rowcall jobs cancel --root rc1:5f0c9d1e2b3a4c5d6e7f8091a2b3c4d5
     """
     act = operate.Act(by, reason)
+    _refuse_both(job_id, root)
     with session() as opened:
         if job_id is None:
-            _report(operate.cancel_root(opened, _root(root), act), "CANCELLED")
+            _report(operate.cancel_root(opened, root or "", act), "CANCELLED")
             return
-        _refuse_both(root)
         moved = operate.cancel(opened, job_id, act)
     click.echo(f"job {job_id}: {moved.before} → {moved.after}")
 
 
-def _root(root: str | None) -> str:
-    if root is None:
-        raise click.UsageError("name one run by its ID, or all that one event has set off with --root EVENT")
-    return root
-
-
-def _refuse_both(root: str | None) -> None:
-    if root is not None:
-        raise click.UsageError("an ID names one run, --root all that one event has set off; give one of them")
+def _refuse_both(job_id: int | None, root: str | None) -> None:
+    if (job_id is None) == (root is None):
+        raise click.UsageError("an ID names one run, --root EVENT all that one event has set off; give one of them")
 
 
 def _report(done: operate.RootMoved, status: str) -> None:

@@ -209,3 +209,10 @@ def test_the_actor_is_the_user_unless_told(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.delenv("USER")
     monkeypatch.delenv("LOGNAME", raising=False)
     assert user() == f"uid {os.getuid()}"
+
+
+@pytest.mark.parametrize("command", ["retry", "cancel"])
+def test_one_run_or_one_root_is_moved_and_never_a_guess(command: str) -> None:
+    none, both = run("jobs", command), run("jobs", command, "7", "--root", "rc1:a")
+    assert (none.exit_code, both.exit_code) == (2, 2)
+    assert "give one of them" in none.output and "give one of them" in both.output
