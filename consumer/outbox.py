@@ -18,6 +18,7 @@ from pydantic import BaseModel
 import schemas
 from consumer import db
 from consumer.errors import AgentError
+from consumer.records.chain import entry
 from consumer.records.jobs import ClaimedJob
 from consumer.wire.encode import AvroSchema, Unfit, avro_schema, check_message, encode
 from consumer.wire.identity import PRODUCED
@@ -147,8 +148,8 @@ def row(namespace: str, run: int, number: int, emission: Emission, schema: AvroS
 
 def cause(job: ClaimedJob) -> str:
     """The header `cause` as intake reads it: the event all this began with, the sending run, how many runs deep whoever
-    is woken stands, and the agents up to the sender.
+    is woken stands, and the chain of agents and rows up to the sender.
     """
     root = job.root_event or job.event_id or f"job:{job.id}"
-    chain = [*job.chain, job.agent]
+    chain = [*job.chain, entry(job.agent, job.lane)]
     return orjson.dumps({"root": root, "job": job.id, "depth": job.depth + 1, "chain": chain}).decode()

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from consumer.agents.answers import Tier
 from consumer.agents.context import Context, Transaction
+from consumer.agents.triggers import Coalesce, coalesce_fault, columns_fault, watching
 from consumer.errors import AgentError, ConfigurationError
 from consumer.records import Change, Event
 
@@ -35,6 +36,8 @@ class Agent:
         on_stale: what to do when the row changed under the run: rerun, review or write anyway.
         on_snapshot: whether snapshot rows (`op=r`) wake the agent.
         on_own_write: whether a row change this agent made itself wakes it.
+        columns: names of columns; an update wakes the agent only where one of them changed. Inserts and deletes count.
+        coalesce: how changes of one key that follow closely become one run; none by default.
     """
 
     name: str
@@ -46,15 +49,27 @@ class Agent:
     on_snapshot: Literal["skip", "state"] = "skip"
     on_own_write: Literal["skip", "run"] = "skip"
     description: str = ""
+    columns: Sequence[str] = ()
+    coalesce: Coalesce | None = None
     _when: When | None = field(default=None, init=False, repr=False)
+    _asked: When | None = field(default=None, init=False, repr=False)
     _run: Run | None = field(default=None, init=False, repr=False)
     _rules: list[Rule] = field(default_factory=list, init=False, repr=False)
     _tier: TierOf | None = field(default=None, init=False, repr=False)
     _write: Write | None = field(default=None, init=False, repr=False)
 
+    def __post_init__(self) -> None:
+        """Put the column list into the trigger, once, so that an agent without one pays nothing for it."""
+        if self.columns:
+            self._when = watching(self.columns, None)
+
     def when(self, function: When) -> When:
-        """Decorator: the trigger. Called at intake with each change or event; must be pure and cheap."""
-        self._when = function
+        """Decorator: the trigger. Called at intake with each change or event; must be pure and cheap.
+
+        With `columns` it is called only for changes that pass them.
+        """
+        self._asked = function
+        self._when = watching(self.columns, function) if self.columns else function
         return function
 
     def run(self, function: Run) -> Run:
@@ -150,10 +165,12 @@ class Agent:
             raise ConfigurationError(f"agent name {self.name!r} must have 1 to 100 characters")
         if self.version < 1:
             raise ConfigurationError(f"agent {self.name}: version must be 1 or more")
+        if fault := columns_fault(self.columns) or coalesce_fault(self.coalesce):
+            raise ConfigurationError(f"agent {self.name}: {fault}")
         self._check_functions()
 
     def _check_functions(self) -> None:
-        for kind, functions in (("when", [self._when]), ("rule", self._rules), ("tier", [self._tier])):
+        for kind, functions in (("when", [self._asked]), ("rule", self._rules), ("tier", [self._tier])):
             for function in functions:
                 if function is not None and not _is_plain(function):
                     raise ConfigurationError(

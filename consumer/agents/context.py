@@ -36,6 +36,10 @@ class Context(Protocol):
         """Stable over all attempts of this run; give it to any system the agent calls."""
 
     @property
+    def merged(self) -> int:
+        """How many later changes of its key this run has taken in (`Agent(coalesce=…)`); 0 without."""
+
+    @property
     def sql(self) -> Reader:
         """Read-only SQL on the database the agents write to."""
 

@@ -11,5 +11,17 @@ from __future__ import annotations
 from consumer.agents.agent import Agent, Input
 from consumer.agents.answers import Tier, answer_text, read_answer_text
 from consumer.agents.context import Context, Reader, StepKind, Transaction
+from consumer.agents.triggers import Coalesce
 
-__all__ = ["Agent", "Context", "Input", "Reader", "StepKind", "Tier", "Transaction", "answer_text", "read_answer_text"]
+__all__ = [
+    "Agent",
+    "Coalesce",
+    "Context",
+    "Input",
+    "Reader",
+    "StepKind",
+    "Tier",
+    "Transaction",
+    "answer_text",
+    "read_answer_text",
+]

@@ -15,6 +15,7 @@ from consumer.cli.values import State
 from consumer.operate.runs import STATUSES
 
 _JOB_ID = click.argument("job_id", type=click.IntRange(1), metavar="ID")
+_JOB_OR_ROOT = click.argument("job_id", type=click.IntRange(1), metavar="[ID]", required=False)
 # Part of a run → the columns its table shows; --json has them all.
 _PARTS: Mapping[str, Sequence[str]] = {
     "steps": ("number", "name", "kind", "superseded", "agent_version", "finished_at", "output"),
@@ -95,31 +96,60 @@ def show(job_id: int, json_output: bool) -> None:
 
 
 @jobs.command()
-@_JOB_ID
+@_JOB_OR_ROOT
+@click.option("--root", metavar="EVENT", help="All parked causation loops of this root event instead of one run.")
 @click.option("--from-start", is_flag=True, help="Throw the checkpoints away; they stay as evidence.")
 @by_option
 @reason_option
-def retry(job_id: int, from_start: bool, by: str, reason: str | None) -> None:
+def retry(job_id: int | None, root: str | None, from_start: bool, by: str, reason: str | None) -> None:
     """Queue a FAILED, CANCELLED, PARKED or WAITING_RETRY run again.
 
     A run that had ended gets all its attempts anew and resumes after its last checkpoint, behind what its key has now.
 
-    Example: rowcall jobs retry 42 --reason "endpoint is back"
+    \b
+    Example:
+      rowcall jobs retry 42 --reason "endpoint is back"
+      rowcall jobs retry --root rc1:5f0c9d1e2b3a4c5d6e7f8091a2b3c4d5
     """
+    act = operate.Act(by, reason)
+    _refuse_both(job_id, root)
     with session() as opened:
-        moved = operate.retry(opened, job_id, operate.Act(by, reason), from_start=from_start)
+        if job_id is None:
+            _report(operate.retry_root(opened, root or "", act, from_start=from_start), "PENDING")
+            return
+        moved = operate.retry(opened, job_id, act, from_start=from_start)
     click.echo(f"job {job_id}: {moved.before} → {moved.after}, delivery {moved.delivery}")
 
 
 @jobs.command()
-@_JOB_ID
+@_JOB_OR_ROOT
+@click.option("--root", metavar="EVENT", help="Whatever this root event has set off, instead of one run.")
 @by_option
 @reason_option
-def cancel(job_id: int, by: str, reason: str | None) -> None:
+def cancel(job_id: int | None, root: str | None, by: str, reason: str | None) -> None:
     """End a run that has not ended; a worker that has it under way writes nothing any more.
 
-    Example: rowcall jobs cancel 42
+    \b
+    Example:
+      rowcall jobs cancel 42
+      rowcall jobs cancel --root rc1:5f0c9d1e2b3a4c5d6e7f8091a2b3c4d5
     """
+    act = operate.Act(by, reason)
+    _refuse_both(job_id, root)
     with session() as opened:
-        moved = operate.cancel(opened, job_id, operate.Act(by, reason))
+        if job_id is None:
+            _report(operate.cancel_root(opened, root or "", act), "CANCELLED")
+            return
+        moved = operate.cancel(opened, job_id, act)
     click.echo(f"job {job_id}: {moved.before} → {moved.after}")
+
+
+def _refuse_both(job_id: int | None, root: str | None) -> None:
+    if (job_id is None) == (root is None):
+        raise click.UsageError("an ID names one run, --root EVENT all that one event has set off; give one of them")
+
+
+def _report(done: operate.RootMoved, status: str) -> None:
+    for line in done.left:
+        click.echo(line)
+    click.echo(f"{len(done.moved)} jobs of root {done.root} → {status}")

@@ -2,24 +2,24 @@
 
 Promises: an event gives each agent one job however often and at whatever offset it arrives within the horizon; an
 older one is parked for a person; an intake that another has overtaken admits nothing. Lock order: the roster's shared
-lock, positions by (topic, partition), event IDs by (day, agent, ID), then new rows only.
+lock, positions by (topic, partition), event IDs by (day, agent, ID), then new rows, and of older jobs those that take
+changes in, as far as nobody holds them.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
 from consumer import db, dead_letters, positions
 from consumer.dedup.batch import Batch, NewJob
 from consumer.dedup.calendar import Calendar
+from consumer.dedup.special import Admitted, sift
+from consumer.dedup.staging import copy, stage
 from consumer.errors import DataRefused, RowcallError, TransactionConflict
-from consumer.positions import PartitionId
 
 _SQL: Final = db.queries("dedup")
 
@@ -37,16 +37,6 @@ class RosterChanged(RowcallError):
     """The agents have changed since this batch was prepared; nothing was written. Prepare it again."""
 
     code = "roster_changed"
-
-
-@dataclass(slots=True)
-class Admitted:
-    """What one admission did, by agent; `fenced` are partitions that another intake has read further."""
-
-    jobs: Counter[str] = field(default_factory=Counter)
-    duplicates: Counter[str] = field(default_factory=Counter)
-    parked: Counter[str] = field(default_factory=Counter)
-    fenced: set[PartitionId] = field(default_factory=set)
 
 
 def open_session(url: str, *, name: str) -> db.SyncSession:
@@ -80,16 +70,16 @@ def admit(session: db.SyncSession, batch: Batch, calendar: Calendar, *, careful:
         done.duplicates.update(batch.repeats)
         done.duplicates.update(job.agent for job in current)
         done.duplicates.subtract(job.agent for job in fresh)
+        if batch.specials:
+            fresh = sift(session, fresh, batch.specials, done)
         if careful and fresh:
-            done.jobs.update(_stage(session, fresh, "PENDING", None, 1))
+            done.jobs.update(stage(session, fresh, "PENDING", None, 1))
         else:
-            _copy(session, "copy_jobs", fresh)
+            copy(session, "copy_jobs", fresh)
             done.jobs.update(job.agent for job in fresh)
         if len(current) < len(batch.jobs):
             old = [job for job in batch.jobs if job.day is not None and job.day < calendar.oldest]
-            if careful and fresh:
-                session.execute("DROP TABLE staged_jobs")
-            done.parked.update(_stage(session, old, "PARKED", "older_than_horizon", 1))
+            done.parked.update(stage(session, old, "PARKED", "older_than_horizon", 1))
         dead_letters.write(session, batch.cluster, [letter for _, letter in batch.letters])
     return done
 
@@ -108,8 +98,7 @@ def redrive(session: db.SyncSession, jobs: Iterable[NewJob], calendar: Calendar)
             session.execute(_SQL["record_undated"], values)
         elif job.day >= calendar.oldest:
             session.execute(_SQL["record_dated"], values)
-        _stage(session, [job], "PENDING", None, delivery)
-        session.execute("DROP TABLE staged_jobs")
+        stage(session, [job], "PENDING", None, delivery)
         deliveries[job.agent] = delivery
     return deliveries
 
@@ -191,19 +180,3 @@ def _write(session: db.SyncSession, query: str, rows: Sequence[tuple[str, ...]])
 
 def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
-
-
-def _copy(session: db.SyncSession, query: str, jobs: Sequence[NewJob]) -> None:
-    if jobs:
-        with session.cursor().copy(_SQL[query]) as copy:
-            copy.write(b"".join([job.line for job in jobs]))
-
-
-def _stage(
-    session: db.SyncSession, jobs: Sequence[NewJob], status: str, reason: str | None, delivery: int
-) -> list[str]:
-    """Insert jobs where they do not exist yet; the agents of those that are new."""
-    session.execute(_SQL["create_staging"])
-    _copy(session, "copy_staged", jobs)
-    rows = session.execute(_SQL["put_staged"], {"status": status, "reason": reason, "delivery": delivery})
-    return [row["job_type"] for row in rows]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -25,6 +26,41 @@ class NewJob(NamedTuple):
     line: bytes
 
 
+class Merge(NamedTuple):
+    """How a job of a coalescing agent takes in later ones of its lane.
+
+    `window` and `longest` in seconds; `latest` is whether a later input replaces the earlier. `payload` is the input as
+    stored, `occurred_at` when it happened, where that is known.
+    """
+
+    window: float
+    longest: float
+    latest: bool
+    lane: int
+    kind: str
+    payload: str
+    occurred_at: dt.datetime | None
+
+
+class Special(NamedTuple):
+    """What must be looked at before a job is admitted like all others.
+
+    `root` is the event at the root where a run caused the job, with that run, its depth and chain; `fault` says why the
+    job is parked whatever else holds.
+    """
+
+    root: str | None = None
+    parent: int | None = None
+    depth: int = 0
+    chain: tuple[str, ...] = ()
+    fault: str | None = None
+    merge: Merge | None = None
+
+
+Specials = Mapping[tuple[str, str], Special]
+"""By (agent, event ID); most batches have none."""
+
+
 @dataclass(slots=True)
 class Batch:
     """Messages in the order they were read; jobs and letters in the order of their messages.
@@ -40,6 +76,7 @@ class Batch:
     jobs: list[NewJob] = field(default_factory=list)
     letters: list[tuple[int, DeadLetter]] = field(default_factory=list)
     repeats: dict[str, int] = field(default_factory=dict)
+    specials: Specials = field(default_factory=dict)
 
     def spans(self) -> list[Span]:
         """What has been read of each partition."""
@@ -70,6 +107,7 @@ class Batch:
             self.ids,
             [job._replace(number=renumbered[job.number]) for job in self.jobs if job.number in renumbered],
             [(renumbered[index], letter) for index, letter in self.letters if index in renumbered],
+            specials=self.specials,
         )
 
     def refused(self, code: str, error: str) -> Batch:
@@ -85,4 +123,5 @@ class Batch:
             self.ids,
             [job._replace(number=job.number - start) for job in self.jobs if start <= job.number < end],
             [(index - start, letter) for index, letter in self.letters if start <= index < end],
+            specials=self.specials,
         )

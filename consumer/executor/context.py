@@ -87,6 +87,11 @@ class RunContext:
         return self._job.idempotency_key
 
     @property
+    def merged(self) -> int:
+        """How many later changes of the key this run has taken in."""
+        return self._job.merged
+
+    @property
     def sql(self) -> Reader:
         """Read-only SQL."""
         return self._services.reader

@@ -87,6 +87,14 @@ def build(hit: Hit, cause: Cause) -> Built:
     return Built(day, line)
 
 
+def lane_of(hit: Hit) -> int | None:
+    """The lane in which all jobs of a message run; None without a key: each job then has a lane of its own."""
+    message = hit.message
+    if isinstance(message, Change):
+        return _lane_of_change(message)[0] if message.key else None
+    return None if message.key is None else _lane_of_event(message, hit.record.topic)[0]
+
+
 def lane(identity: list[object]) -> int:
     """The lane of a key: the first 64 bits, signed, of the SHA-256 of its JSON."""
     try:

@@ -22,6 +22,7 @@ from consumer.dedup import Calendar, RosterChanged
 from consumer.errors import ConfigurationError, Outage, RowcallError, TransactionConflict
 from consumer.intake.assignment import Assignment, shown
 from consumer.intake.backpressure import Backlog
+from consumer.intake.causation import alert_queued
 from consumer.intake.pipeline import Overlap, Pipeline
 from consumer.intake.roster import Reminder, View, view
 from consumer.intake.routing import subscriptions
@@ -43,6 +44,7 @@ _CALENDAR_SECONDS: Final = 600.0
 _PRUNE_SECONDS: Final = 3600.0
 _PRUNE_TIMEOUT: Final = "3s"
 _LAG_SECONDS: Final = 5.0
+_ALERT_SECONDS: Final = 5.0
 _FIRST_PAUSE: Final = 0.2
 _LONGEST_PAUSE: Final = 10.0
 _KAFKA_FATAL: Final = "kafka_fatal"
@@ -154,6 +156,8 @@ class Intake:
         session, pipeline = self._ensure_sessions()
         self._brokers.cluster_id()  # at the start: a cluster that cannot be found is said now
         known = self._ensure_view(session)
+        if self._is_due("alerts", _ALERT_SECONDS):
+            alert_queued(session)
         if self._backlog.check(session):
             self._settle()
             self._assignment.lift()

@@ -17,6 +17,7 @@ import orjson
 from consumer import db, telemetry
 from consumer.intake.routing import Hit, Routed
 from consumer.records import Change, Event
+from consumer.records.chain import entry
 from consumer.records.jobs import storable
 
 _log = logging.getLogger(__name__)
@@ -38,9 +39,10 @@ CAUSE_HEADER: Final = "cause"
 
 
 class Cause(NamedTuple):
-    """What an event was caused by: the event at the root, the run, how many runs deep, and their agents in order.
+    """What an event was caused by: the event at the root, the run, how many runs deep, and who stood in between.
 
-    Not `attributable` is a change whose transaction this database does not have: nothing is known then.
+    `chain` has an entry (`consumer.records.chain`) for each run from the first to the one that caused this. Not
+    `attributable` is a change whose transaction this database does not have: nothing is known then.
     """
 
     root: str | None
@@ -159,7 +161,7 @@ def cause_of(message: Change | Event, writer: Writer | None) -> Cause:
 
 
 def _writer(row: Mapping[str, Any]) -> Writer:
-    chain = (*row["chain"], row["job_type"])
+    chain = (*row["chain"], entry(row["job_type"], row["lane"]))
     return Writer(row["job_type"], Cause(row["root"], row["id"], row["depth"] + 1, chain), row["finished_ms"])
 
 

@@ -23,8 +23,9 @@ from typing import Final
 
 from consumer import db, dead_letters, telemetry
 from consumer.dead_letters import DeadLetter
-from consumer.dedup import Admitted, Batch, Calendar, NewJob, admit
+from consumer.dedup import Admitted, Batch, Calendar, NewJob, Special, admit, keep_limits
 from consumer.errors import DataRefused, Outage, Poison, TransactionConflict
+from consumer.intake.causation import announce, specials_of
 from consumer.intake.jobs import jobs_of
 from consumer.intake.own_writes import OwnWrites, cause_of, woken_by_others
 from consumer.intake.routing import Routed, Subscriptions, route
@@ -72,6 +73,8 @@ class Pipeline:
         self._reader = session if reader is None else reader
         self._calendar = calendar
         self._own_writes = OwnWrites(settings.own_sources)
+        self._max_depth = settings.max_depth
+        keep_limits(session, max_depth=settings.max_depth, root_runs=settings.root_runs_per_minute)
 
     def take(
         self,
@@ -134,7 +137,8 @@ class Pipeline:
         began = time.perf_counter()
         with _uncollected():
             routed = route(records, self._decoder, subscribed)
-            return Prepared(self._batch(records, routed, cluster, ids, stamp), routed, began)
+            coalescing = any(agent.coalesce for agents in subscribed.values() for agent, _ in agents)
+            return Prepared(self._batch(records, routed, cluster, ids, stamp, coalescing), routed, began)
 
     def commit(self, prepared: Prepared) -> Admitted:
         """Admit a prepared batch, with all it takes.
@@ -145,6 +149,7 @@ class Pipeline:
         done = self._admit(prepared.batch)
         prepared.routed.count()
         _count(done)
+        announce(done.loops)
         telemetry.BATCH_SECONDS.observe(time.perf_counter() - prepared.began)
         return done
 
@@ -155,22 +160,29 @@ class Pipeline:
         cluster: str,
         ids: Mapping[Place, PartitionId],
         stamp: str | None,
+        coalescing: bool,
     ) -> Batch:
         writers = self._own_writes.writers(self._reader, routed.hits)
         seen: set[tuple[str, str]] = set()
         jobs: list[NewJob] = []
         repeats: dict[str, int] = {}
+        specials: dict[tuple[str, str], Special] = {}
         for found in routed.hits:
             writer = self._own_writes.writer_of(found.message, writers)
             hit = woken_by_others(found, writer, routed)
             if hit is None:
                 continue
+            cause = cause_of(hit.message, writer)
             try:
-                given = jobs_of(hit, cause_of(hit.message, writer))
+                given = jobs_of(hit, cause)
             except Poison as error:
                 letter = DeadLetter(hit.record, error.code, str(error), None, hit.message.id)
                 routed.letters.append((hit.number, letter))
                 continue
+            if coalescing or cause.root is not None:
+                # The first of a repeated event is the one that is admitted.
+                for event, special in specials_of(hit, cause, self._max_depth):
+                    specials.setdefault(event, special)
             for job in given:
                 event = (job.agent, job.event_id)
                 if event in seen:
@@ -178,7 +190,7 @@ class Pipeline:
                 else:
                     seen.add(event)
                     jobs.append(job)
-        return Batch(cluster, stamp, records, ids, jobs, routed.letters, repeats)
+        return Batch(cluster, stamp, records, ids, jobs, routed.letters, repeats, specials)
 
     def _admit(self, batch: Batch, *, whole: bool = True) -> Admitted:
         try:
@@ -276,11 +288,19 @@ def _merge(done: Admitted, other: Admitted) -> None:
     done.jobs.update(other.jobs)
     done.duplicates.update(other.duplicates)
     done.parked.update(other.parked)
+    done.coalesced.update(other.coalesced)
+    done.loops += other.loops
     done.fenced |= other.fenced
 
 
 def _count(done: Admitted) -> None:
-    for outcome, counts in (("admitted", done.jobs), ("duplicate", done.duplicates), ("parked", done.parked)):
+    outcomes = {
+        "admitted": done.jobs,
+        "duplicate": done.duplicates,
+        "parked": done.parked,
+        "coalesced": done.coalesced,
+    }
+    for outcome, counts in outcomes.items():
         for agent, number in counts.items():
             if number:
                 telemetry.EVENTS.add(number, agent=agent, outcome=outcome)

@@ -17,9 +17,9 @@ from typing import NamedTuple
 from consumer import telemetry
 from consumer.agents.door import Agent
 from consumer.dead_letters import DeadLetter
-from consumer.errors import Poison
+from consumer.errors import AgentError, Poison
 from consumer.kafka import Place, Record
-from consumer.records import Change, Coordinates, Event
+from consumer.records import UNKNOWN_COLUMN, Change, Coordinates, Event
 from consumer.records.jobs import storable
 from consumer.wire import Decoder, Ignored
 
@@ -122,8 +122,7 @@ def _woken(
             raise
         except BaseException as error:  # noqa: BLE001 - an agent's code may raise anything, sys.exit() included
             decisions[name, "dead_lettered"] += 1
-            text = f"when of agent {name} raised {type(error).__name__}: {_text(error)}\n{_innermost(error)}"
-            routed.letters.append((index, DeadLetter(record, "when_failed", text, name, message.id)))
+            routed.letters.append((index, _refused(record, message, name, error)))
             continue
         if wants:
             woken.append(agent)
@@ -158,6 +157,14 @@ def _shown(message: Change | Event) -> Change | Event:
         message.occurred_at,
         message.coordinates,
     )
+
+
+def _refused(record: Record, message: Change | Event, agent: str, error: BaseException) -> DeadLetter:
+    """The dead letter of one agent whose trigger raised."""
+    if isinstance(error, AgentError) and error.code == UNKNOWN_COLUMN:
+        return DeadLetter(record, UNKNOWN_COLUMN, f"agent {agent}: {_text(error)}", agent, message.id)
+    text = f"when of agent {agent} raised {type(error).__name__}: {_text(error)}\n{_innermost(error)}"
+    return DeadLetter(record, "when_failed", text, agent, message.id)
 
 
 def _text(error: BaseException) -> str:

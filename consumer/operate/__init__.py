@@ -2,12 +2,14 @@
 
 Each act is one transaction that also writes its audit row: who, what, to which run. Promises: no move that the state
 machine forbids, the first decision wins, and an `OperatorError` that says the state and what can be done instead.
-`runs` lists, shows, retries and cancels; `reviews` decides; `agents` pauses, resumes and retires.
+`runs` lists, shows, retries and cancels; `roots` does it for all that one event has set
+off; `reviews` decides; `agents` pauses, resumes and retires.
 """
 
 from consumer.operate.act import Act
 from consumer.operate.agents import Retired, list_agents, pause, require_agent, resume, retire
 from consumer.operate.reviews import Decided, ReviewReport, approve, list_reviews, reject, show_review
+from consumer.operate.roots import RootMoved, cancel_root, retry_root
 from consumer.operate.runs import Moved, RunReport, cancel, list_jobs, retry, show
 
 __all__ = [
@@ -16,9 +18,11 @@ __all__ = [
     "Moved",
     "Retired",
     "ReviewReport",
+    "RootMoved",
     "RunReport",
     "approve",
     "cancel",
+    "cancel_root",
     "list_agents",
     "list_jobs",
     "list_reviews",
@@ -28,6 +32,7 @@ __all__ = [
     "resume",
     "retire",
     "retry",
+    "retry_root",
     "show",
     "show_review",
 ]

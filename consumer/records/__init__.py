@@ -5,6 +5,7 @@
 
 from consumer.records.change import (
     UNCHANGED,
+    UNKNOWN_COLUMN,
     Change,
     Coordinates,
     Event,
@@ -19,6 +20,7 @@ from consumer.records.codec import decode, encode
 
 __all__ = [
     "UNCHANGED",
+    "UNKNOWN_COLUMN",
     "Change",
     "Coordinates",
     "Event",

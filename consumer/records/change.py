@@ -8,11 +8,22 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
+import logging
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Final
+
+from consumer.errors import AgentError
+from consumer.records.same import same
+
+_log = logging.getLogger(__name__)
+
+UNKNOWN_COLUMN: Final = "unknown_column"
+"""Error code of a trigger that names a column its table has not."""
+# Tables whose updates come without the old row, complained of once a process.
+_TOLD: Final[set[str]] = set()
 
 
 class Unchanged(enum.Enum):
@@ -120,16 +131,123 @@ class Change:
         """The row as it stands after the change, or as it stood before a delete."""
         return self.after if self.after is not None else (self.before or {})
 
-    def changed(self, column: str) -> bool:
-        """Whether the column's value differs between before and after; True for inserts and deletes."""
-        if self.before is None or self.after is None:
+    @property
+    def inserted(self) -> bool:
+        """Whether the row is new here: inserted, or read from a snapshot."""
+        return self.operation in (Operation.CREATE, Operation.READ)
+
+    @property
+    def updated(self) -> bool:
+        """Whether the row was there before and still is. A new primary key is a delete and an insert."""
+        return self.operation is Operation.UPDATE
+
+    @property
+    def deleted(self) -> bool:
+        """Whether the row is gone; a TRUNCATE, which names no row, counts."""
+        return self.operation in (Operation.DELETE, Operation.TRUNCATE)
+
+    def changed(self, *columns: str) -> bool:
+        """Whether the value of any of these columns differs between before and after.
+
+        True for inserts and deletes, and for an update whose old row the log does not hold (see `was`). NULL equals
+        NULL; a TOASTed value that the update left alone is no change.
+
+        Raises:
+            AgentError: none of them changed, and the table lacks one: a misspelt name must not pass for "unchanged".
+        """
+        before, after = self.before, self.after
+        if before is None or after is None:
+            if self.operation is Operation.UPDATE:
+                self._tell_unknown()
             return True
-        after = self.after.get(column)
-        return after is not UNCHANGED and self.before.get(column) != after
+        for column in columns:
+            value = after.get(column)
+            if value is not UNCHANGED and not same(before.get(column), value):
+                return True
+        for column in columns:
+            self._refuse_unknown(column)
+        return False
+
+    def was(self, column: str, value: Any) -> bool:
+        """Whether the column held `value` before; False for inserts.
+
+        True for an update whose old row the log does not hold: a table without REPLICA IDENTITY FULL. What is not known
+        counts as a match, so that no change is passed by; this is logged once a table.
+
+        Raises:
+            AgentError: the table has no such column.
+        """
+        self._refuse_unknown(column)
+        if self.before is not None:
+            return same(self.before.get(column), value)
+        if self.operation is not Operation.UPDATE:
+            return False
+        self._tell_unknown()
+        return True
 
     def became(self, column: str, value: Any) -> bool:
-        """Whether this very change set the column to `value` (an insert with it counts)."""
-        return self.after is not None and self.after.get(column) == value and self.changed(column)
+        """Whether this very change set the column to `value` (an insert with it counts).
+
+        Raises:
+            AgentError: the table has no such column.
+        """
+        after = self.after
+        if after is None or column not in after:
+            self._refuse_unknown(column)
+            return False
+        return same(after.get(column), value) and self.changed(column)
+
+    def rose(self, column: str) -> bool:
+        """Whether the column's value grew; False where either value is NULL, True where the old row is not known.
+
+        Raises:
+            AgentError: the table has no such column.
+        """
+        return self._moved(column, upwards=True)
+
+    def fell(self, column: str) -> bool:
+        """Whether the column's value shrank; as `rose`."""
+        return self._moved(column, upwards=False)
+
+    def _moved(self, column: str, *, upwards: bool) -> bool:
+        self._refuse_unknown(column)
+        if self.operation is not Operation.UPDATE or self.after is None:
+            return False
+        after = self.after.get(column)
+        if after is None or after is UNCHANGED:
+            return False
+        if self.before is None:
+            self._tell_unknown()
+            return True
+        before = self.before.get(column)
+        if before is None or before is UNCHANGED:
+            return before is UNCHANGED
+        return bool(after > before if upwards else after < before)
+
+    def _refuse_unknown(self, column: str) -> None:
+        for row in (self.after, self.before):
+            if row is not None and column in row:
+                return
+        if self.after is None and self.before is None:
+            return
+        origin = self.origin
+        raise AgentError(
+            f"{origin.schema}.{origin.table} has no column {column!r}; it has {', '.join(sorted(self.row))}. Correct "
+            "the name in the agent, or give each table an agent of its own",
+            code=UNKNOWN_COLUMN,
+        )
+
+    def _tell_unknown(self) -> None:
+        table = f"{self.origin.schema}.{self.origin.table}"
+        if table not in _TOLD:
+            _TOLD.add(table)
+            _log.warning(
+                "updates of %s come without the old row: every column counts as changed. "
+                "ALTER TABLE %s REPLICA IDENTITY FULL lets triggers compare",
+                table,
+                table,
+                extra={"action": "old_row_unknown", "table": table},
+            )
 
 
 @dataclass(frozen=True, slots=True)

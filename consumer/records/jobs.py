@@ -19,7 +19,10 @@ ERROR_LIMIT = 4000
 
 @dataclass(frozen=True, slots=True)
 class ClaimedJob:
-    """One run under a lease. `payload`, `approved_answer` and `stored_steps` are stored JSON text."""
+    """One run under a lease. `payload`, `approved_answer` and `stored_steps` are stored JSON text.
+
+    `lane` is the hash of its key, `merged` how many later changes it has taken in.
+    """
 
     id: int
     agent: str
@@ -45,6 +48,8 @@ class ClaimedJob:
     approved_by: str | None
     created_at: dt.datetime
     stored_steps: str | None
+    lane: int | None = None
+    merged: int = 0
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> ClaimedJob:
@@ -74,6 +79,8 @@ class ClaimedJob:
             approved_by=row["approved_by"],
             created_at=row["created_at"],
             stored_steps=row["steps"],
+            lane=row["key_hash"],
+            merged=row["merged"],
         )
 
     @property

@@ -137,6 +137,19 @@ class Settings(BaseModel):
     backlog_limit: int = Field(
         200_000, gt=0, alias="ROWCALL_BACKLOG_LIMIT", description="waiting jobs at which intake pauses its topics"
     )
+    max_depth: int = Field(
+        8,
+        gt=0,
+        alias="ROWCALL_MAX_DEPTH",
+        description="runs that may cause one another in a row; deeper ones are parked",
+    )
+    root_runs_per_minute: int = Field(
+        120,
+        gt=0,
+        le=1_000_000,
+        alias="ROWCALL_ROOT_RUNS_PER_MINUTE",
+        description="runs that one event may set off in a minute through other runs; more are parked",
+    )
     dedup_days: int = Field(14, gt=0, alias="ROWCALL_DEDUP_DAYS", description="dedup horizon, above topic retention")
 
     lease_seconds: float = Field(30.0, gt=0, alias="ROWCALL_LEASE_SECONDS", description="lease of a claimed run")

@@ -15,7 +15,7 @@ SELECT rowcall.mend_lanes(%s) AS mended;
 -- statement could fail and leave the claim to its lease.
 SELECT id, job_type, lease_epoch, attempt_count, max_attempts, input_kind, payload::text AS payload, steps_done,
     event_id, delivery, occurred_at, key_text, source_topic, source_partition, source_offset,
-    root_event, depth, chain, tenant, traceparent, approved_answer::text AS approved_answer, approved_by, created_at,
+    root_event, depth, chain, key_hash, merged, tenant, traceparent, approved_answer::text AS approved_answer, approved_by, created_at,
     CASE WHEN steps_done > 0 THEN (
         SELECT json_agg(json_build_object(
             'name', s.name, 'kind', s.kind, 'number', s.number, 'output', s.output::text))::text

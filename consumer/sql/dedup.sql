@@ -37,11 +37,15 @@ COPY rowcall.agent_jobs (payload, input_kind, key_hash, key_text, event_id, occu
     source_partition, source_offset, root_event, parent_job, depth, chain, not_attributable, job_type, max_attempts) FROM STDIN;
 
 -- name: create_staging
--- For the jobs that may meet a row of their own: those beyond the horizon, and one that was refused in a batch.
+-- For the jobs that may meet a row of their own, or are not born like all others: beyond the horizon, parked, waiting for
+-- later changes, refused in a batch.
 CREATE TEMPORARY TABLE staged_jobs (number bigint GENERATED ALWAYS AS IDENTITY, payload json, input_kind text,
     key_hash bigint, key_text text, event_id text, occurred_at timestamptz, source_topic text,
     source_partition integer, source_offset bigint, root_event text, parent_job bigint, depth integer, chain text[],
     not_attributable boolean, job_type text, max_attempts integer) ON COMMIT DROP;
+
+-- name: drop_staging
+DROP TABLE staged_jobs;
 
 -- name: copy_staged
 COPY staged_jobs (payload, input_kind, key_hash, key_text, event_id, occurred_at, source_topic,
@@ -108,3 +112,77 @@ SELECT format('CREATE TABLE IF NOT EXISTS rowcall.%%I (LIKE rowcall.processed_ev
     format('DROP TABLE IF EXISTS rowcall.%%I', name) AS drop
 FROM (SELECT d AS day, 'processed_events_' || to_char(d, 'YYYYMMDD') AS name
       FROM (SELECT date '1970-01-01' + %(day)s::integer AS d) AS one) AS named;
+
+-- name: keep_limits
+-- Writes the limits of causation down for what the database decides by itself, where they have changed.
+UPDATE rowcall.causation_limits SET max_depth = %(max_depth)s, root_runs = %(root_runs)s
+WHERE (max_depth, root_runs) <> (%(max_depth)s, %(root_runs)s);
+
+-- name: runs_left
+-- How many more runs each root may have in this minute. Parked ones count: the breaker stays open while the storm lasts.
+SELECT r.root, l.root_runs, l.root_runs - (SELECT count(*) FROM (
+        SELECT FROM rowcall.agent_jobs j WHERE j.root_event = r.root AND j.depth > 0
+        AND j.created_at > rowcall.now() - interval '1 minute' LIMIT l.root_runs) AS recent) AS runs_left
+FROM unnest(%(roots)s::text[]) AS r (root) CROSS JOIN rowcall.causation_limits l;
+
+-- name: lock_roots
+-- One admission at a time for roots that come near their limit. Few locks whatever the number of roots, in order.
+SELECT pg_advisory_xact_lock(hashtext('rowcall.root'), bucket) FROM (
+    SELECT DISTINCT hashtext(root) & 63 AS bucket FROM unnest(%(roots)s::text[]) AS r (root) ORDER BY 1) AS buckets;
+
+-- name: explain_parked
+-- Says on each parked job why it is. Returns their ids.
+UPDATE rowcall.agent_jobs j SET error_code = 'causation_loop', last_error = w.why
+FROM unnest(%(agents)s::text[], %(events)s::text[], %(whys)s::text[]) AS w (agent, event_id, why)
+WHERE j.job_type = w.agent AND j.event_id = w.event_id AND j.delivery = 1 AND j.status = 'PARKED'
+RETURNING j.id, j.job_type AS agent, j.event_id;
+
+-- name: open_to_merge
+-- The job of each agent and key that takes in later changes: the newest, if no claim holds it or has had it. A job that is
+-- just being claimed is left alone, and so is an older one then: its key's order is the order of the jobs.
+SELECT j.id, j.job_type AS agent, j.key_hash AS lane, j.input_kind AS kind, j.payload::text AS payload, j.latest_at,
+    j.depth
+FROM unnest(%(agents)s::text[], %(lanes)s::bigint[]) AS w (agent, lane)
+CROSS JOIN LATERAL (
+    SELECT * FROM rowcall.agent_jobs o
+    WHERE o.id = (SELECT max(n.id) FROM rowcall.agent_jobs n WHERE n.job_type = w.agent AND n.key_hash = w.lane
+                  AND n.window_until IS NOT NULL AND n.status = 'PENDING')
+    AND o.status = 'PENDING' AND o.lease_epoch = 0 AND o.delivery = 1
+    FOR UPDATE SKIP LOCKED) AS j;
+
+-- name: open_windows
+-- Lets new jobs wait for later changes of their key. Returns the id of each.
+WITH wanted AS MATERIALIZED (
+    SELECT j.id, w.* FROM unnest(%(agents)s::text[], %(events)s::text[], %(windows)s::double precision[],
+        %(longest)s::double precision[]) AS w (agent, event_id, quiet, longest)
+    JOIN rowcall.agent_jobs j ON j.job_type = w.agent AND j.event_id = w.event_id AND j.delivery = 1
+), opened AS (
+    UPDATE rowcall.agent_jobs j SET run_after = rowcall.now() + make_interval(secs => w.quiet),
+        window_until = rowcall.now() + make_interval(secs => w.longest)
+    FROM wanted w WHERE j.id = w.id AND j.status IN ('PENDING', 'PARKED') AND j.lease_epoch = 0
+)
+SELECT id, agent, event_id FROM wanted;
+
+-- name: merge
+-- Puts later changes into the jobs that take them in: the newest row where the rule says so, the deeper cause, and a
+-- window that moves with them as far as it may. A job that has its place in a lane keeps its time.
+UPDATE rowcall.agent_jobs j SET payload = coalesce(w.payload::json, j.payload), merged = j.merged + w.number,
+    latest_at = coalesce(w.latest_at, j.latest_at), updated_at = rowcall.now(),
+    run_after = CASE WHEN w.number = 0 OR j.lane_seq IS NOT NULL OR j.run_after <= rowcall.now() THEN j.run_after
+        ELSE least(greatest(j.run_after, rowcall.now() + make_interval(secs => w.quiet)), j.window_until) END,
+    root_event = coalesce(w.root, j.root_event),
+    parent_job = CASE WHEN w.root IS NULL THEN j.parent_job ELSE w.parent END,
+    depth = CASE WHEN w.root IS NULL THEN j.depth ELSE w.depth END,
+    chain = CASE WHEN w.root IS NULL THEN j.chain ELSE ARRAY(SELECT json_array_elements_text(w.chain::json)) END
+FROM unnest(%(ids)s::bigint[], %(payloads)s::text[], %(numbers)s::integer[], %(latest)s::timestamptz[],
+    %(windows)s::double precision[], %(roots)s::text[], %(parents)s::bigint[], %(depths)s::integer[],
+    %(chains)s::text[]) AS w (id, payload, number, latest_at, quiet, root, parent, depth, chain)
+WHERE j.id = w.id;
+
+-- name: record_merged
+-- Every event that was taken in, whole, beside the job that took it.
+INSERT INTO rowcall.coalesced_events (job_id, event_id, payload)
+SELECT w.id, w.event_id, w.payload::json
+FROM unnest(%(ids)s::bigint[], %(events)s::text[], %(payloads)s::text[]) WITH ORDINALITY
+    AS w (id, event_id, payload, number)
+ORDER BY w.number;

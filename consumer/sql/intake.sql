@@ -4,7 +4,7 @@ SELECT txid, state, job_id, agent FROM rowcall.transactions(%(txids)s::bigint[])
 
 -- name: causes
 -- What the runs that wrote captured rows were caused by themselves, and when they wrote, in ms since 1970.
-SELECT id, job_type, coalesce(root_event, event_id, 'job:' || id) AS root, depth, chain,
+SELECT id, job_type, coalesce(root_event, event_id, 'job:' || id) AS root, depth, chain, key_hash AS lane,
     floor(extract(epoch FROM finished_at) * 1000)::bigint AS finished_ms
 FROM rowcall.agent_jobs WHERE id = ANY (%(ids)s::bigint[]);
 
@@ -32,6 +32,16 @@ SELECT (SELECT count(*) FROM (SELECT job_type FROM rowcall.agent_jobs WHERE lane
             LIMIT %(limit)s + (SELECT jobs FROM idle)) AS live
         LIMIT %(limit)s + (SELECT jobs FROM idle)) AS inside)
     - (SELECT jobs FROM idle) AS waiting;
+
+-- name: take_alerts
+-- What was parked inside the database and not alerted of yet; other intakes' share is left to them.
+WITH taken AS (
+    DELETE FROM rowcall.causation_alerts WHERE job_id IN (
+        SELECT job_id FROM rowcall.causation_alerts ORDER BY job_id LIMIT 1000 FOR UPDATE SKIP LOCKED)
+    RETURNING job_id
+)
+SELECT j.id, j.job_type AS agent, j.root_event AS root, j.last_error AS why
+FROM taken JOIN rowcall.agent_jobs j ON j.id = taken.job_id ORDER BY j.id;
 
 -- name: bound_statement
 -- For house-keeping beside the loop: give up rather than hold it up.

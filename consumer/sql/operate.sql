@@ -14,9 +14,24 @@ SELECT id, job_type AS agent, status, reason, payload::text AS payload, result::
     max_attempts, steps_done, run_after, locked_until, deadline, owner::text AS owner, lease_epoch, last_error,
     error_code, created_at, updated_at, started_at, finished_at, dedupe_key, input_kind, tenant, key_text AS key,
     priority, agent_version, event_id, delivery, occurred_at, source_topic, source_partition, source_offset,
-    root_event, parent_job, depth, chain, traceparent, approved_answer::text AS approved_answer, approved_by,
-    result_txid, not_attributable, (SELECT count(*) FROM rowcall.coalesced_events c WHERE c.job_id = j.id) AS merged_count
+    root_event, parent_job, depth, chain, window_until, traceparent, approved_answer::text AS approved_answer, approved_by,
+    result_txid, not_attributable,
+    (SELECT count(*) FROM rowcall.coalesced_events c WHERE c.job_id = j.id) AS merged_count
 FROM rowcall.agent_jobs j WHERE id = %s;
+
+-- name: parked_of_root
+-- Jobs of this root that are parked because of what caused them, oldest first.
+SELECT id FROM rowcall.agent_jobs WHERE root_event = %(root)s AND depth > 0
+AND status = 'PARKED' AND reason = 'causation_loop' ORDER BY id;
+
+-- name: live_of_root
+-- Whatever this root has set off that has not ended, newest first: what was caused ends before what caused it.
+SELECT id FROM rowcall.agent_jobs WHERE root_event = %(root)s AND depth > 0
+AND status IN ('PENDING', 'RUNNING', 'WAITING_RETRY', 'WAITING_REVIEW', 'WAITING_EVENT', 'PARKED') ORDER BY id DESC;
+
+-- name: known_root
+-- Whether anything was ever caused by this root.
+SELECT EXISTS (SELECT FROM rowcall.agent_jobs WHERE root_event = %(root)s AND depth > 0) AS found;
 
 -- name: steps_of
 -- Checkpoints of one run, those thrown away included.

@@ -109,10 +109,10 @@ EVENTS: Final = Metric(
     "events",
     "counter",
     "decisions of intake, one for each event and subscribed agent. seen: offered to the agent; admitted: became a job; "
-    "duplicate: this ID was seen before; filtered: the agent's `when` said no; own_write: the agent wrote the row "
-    "itself; snapshot: a snapshot row the agent skips; before_start: older than the agent's activation; coalesced: "
-    "taken into the job that holds its dedupe_key; parked: older than the horizon, or a causation loop; dead_lettered: "
-    "could not be handled",
+    "duplicate: this ID was seen before; filtered: the agent's columns or `when` said no; own_write: the agent wrote "
+    "the row itself; snapshot: a snapshot row the agent skips; before_start: older than the agent's activation; "
+    "coalesced: taken into a job that waits for its key; parked: older than the horizon, or a causation loop; "
+    "dead_lettered: could not be handled",
     {
         "agent": (),
         "outcome": (
@@ -135,6 +135,9 @@ NOT_ATTRIBUTABLE: Final = Metric(
     "transactions of captured rows that the database does not have (source_ahead_of_database), so that it is unknown "
     "which run wrote them. lost: aborted here; pending: not seen in time",
     {"state": ("lost", "pending")},
+)
+CAUSATION_LOOPS: Final = Metric(
+    "causation_loops", "counter", "jobs parked because of the runs that caused them, by agent", {"agent": ()}
 )
 DEAD_LETTERS: Final = Metric("dead_letters", "counter", "dead-letter rows written, by error code", {"code": ()})
 BATCHES: Final = Metric(

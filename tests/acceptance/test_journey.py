@@ -14,6 +14,7 @@ import pytest
 
 from consumer.agents.order_triage import TRIAGED_TOPIC
 from consumer.kafka import Record
+from consumer.records.chain import entry
 from tests.fixtures.process import Process, eventually
 from tests.fixtures.world import World
 
@@ -73,11 +74,12 @@ def test_a_committed_row_comes_out_as_a_written_row_and_one_record_and_wakes_the
     assert headers.keys() >= {"id", "cause", "occurred_at"}
     (sent,) = world.rows("SELECT id, occurred_at FROM rowcall.outbox WHERE job_id = %s", run["id"])
     assert (headers["id"], headers["occurred_at"]) == (str(sent["id"]), sent["occurred_at"])
-    cause = {"root": run["event_id"], "job": run["id"], "depth": 1, "chain": ["writer"]}
+    chain = [entry("writer", run["key_hash"])]
+    cause = {"root": run["event_id"], "job": run["id"], "depth": 1, "chain": chain}
     assert json.loads(headers["cause"]) == cause
     (next_run,) = world.jobs("chained")
     caused = {name: next_run[name] for name in ("root_event", "parent_job", "depth", "chain")}
-    assert caused == {"root_event": run["event_id"], "parent_job": run["id"], "depth": 1, "chain": ["writer"]}
+    assert caused == {"root_event": run["event_id"], "parent_job": run["id"], "depth": 1, "chain": chain}
     assert world.asked() == {f"rowcall-{run['id']}-1-ask": 1}
 
 
@@ -95,7 +97,7 @@ def test_an_agents_own_write_does_not_wake_it_and_belongs_to_its_run_in_savepoin
     eventually("three changes wake the observer", lambda: len(seen()) == 3)
     assert Counter(job["source_topic"] for job in seen()) == {world.things: 2, f"{world.mark}.public.echoes": 1}
     assert {(job["parent_job"], job["root_event"], tuple(job["chain"])) for job in seen()} == {
-        (run["id"], run["event_id"], ("writer",))
+        (run["id"], run["event_id"], (entry("writer", run["key_hash"]),))
     }
     written = [change for _, change in world.changes(world.things) if change.row["id"] == 2 and change.before]
     written += [change for _, change in world.changes(f"{world.mark}.public.echoes") if change.row["id"] == 2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 import uuid
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import schemas
 from consumer.errors import ConfigurationError, Outage, Poison
 from consumer.schema_registry import SchemaRegistry
 from debezium import ports
@@ -91,3 +93,8 @@ def test_threads_share_one_registry(registry: SchemaRegistry, subject: str) -> N
         thread.join()
     assert len(found) == 8
     assert len(set(found)) == 1
+
+
+def test_every_schema_that_ships_is_taken(registry: SchemaRegistry, subject: str) -> None:
+    for topic in schemas.topics():
+        assert registry.register(f"{subject}-{topic}", json.loads(schemas.load(topic) or "")) > 0

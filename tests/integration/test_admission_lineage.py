@@ -19,8 +19,8 @@ from consumer.intake.redrive import discard
 from consumer.kafka import Place, Topic
 from consumer.positions import PartitionId
 from consumer.wire import Decoder
-from tests.envelopes import ORDERS
-from tests.integration.admitting import CLUSTER, Answer, Rig, agent, at, event, sent
+from tests.envelopes import ORDERS, change, order
+from tests.integration.admitting import CLUSTER, Answer, Rig, agent, at, event, now_ms, sent
 
 
 @pytest.fixture
@@ -35,8 +35,8 @@ def own_write(rig: Rig, name: str) -> int:
     """A row's transaction in which a run of agent `name` wrote; its 32-bit ID."""
     with rig.look.transaction():
         row = rig.look.execute(
-            "INSERT INTO rowcall.agent_jobs (job_type, result_txid, event_id, depth, chain)"
-            " VALUES (%s, pg_current_xact_id()::text::bigint, 'root-event', 2, '{z}')"
+            "INSERT INTO rowcall.agent_jobs (job_type, result_txid, event_id, depth, chain, key_hash)"
+            " VALUES (%s, pg_current_xact_id()::text::bigint, 'root-event', 2, '{z}', 42)"
             " RETURNING mod(result_txid, 4294967296) AS txid",
             (name,),
         ).fetchone()
@@ -52,7 +52,7 @@ def test_an_agent_is_not_woken_by_its_own_write_and_others_know_the_cause(databa
         "SELECT job_type, root_event, parent_job, depth, chain FROM rowcall.agent_jobs WHERE key_text = '1'"
     )
     assert [row["job_type"] for row in rows] == ["b", "a-eager"]
-    assert (rows[0]["root_event"], rows[0]["depth"], rows[0]["chain"]) == ("root-event", 3, ["z", "a"])
+    assert (rows[0]["root_event"], rows[0]["depth"], rows[0]["chain"]) == ("root-event", 3, ["z", "a@000000000000002a"])
     assert rows[0]["parent_job"] is not None
     rig.close()
 
@@ -210,3 +210,17 @@ def test_only_jobs_that_wait_for_an_active_agent_are_backlog(rig: Rig, promoted:
     waiting = 18 + 9 - (5 if promoted else 0)
     assert not Backlog(waiting).check(rig.session)
     assert Backlog(waiting - 1).check(rig.session)
+
+
+def test_a_misspelt_column_is_a_dead_letter_of_that_agent_and_runs_when_it_is_corrected(database: str) -> None:
+    rig = Rig(database, [agent("a", columns=["statsu"]), agent("b", columns=["note"])])
+    change_of_note = change(ORDERS, "u", before=order(1), after=order(1, note="x"), ts_ms=now_ms())
+    rig.take([at(0, change_of_note)])
+    assert rig.jobs() == [("b", "1", "PENDING")]
+    (letter,) = rig.letters()
+    assert (letter["agent"], letter["error_code"]) == ("a", "unknown_column")
+    assert "public.orders has no column 'statsu'; it has amount" in letter["error"]
+    agents = [agent("a", columns=["note"])]
+    activate.activate(rig.session, Brokers(), agents)
+    assert redrive(rig.session, rig.settings, agents, rig.decoder, letter["id"], actor="me") == {"a": 1}
+    rig.close()

@@ -37,7 +37,7 @@ JOB = ClaimedJob(
     id=11, agent="order-triage", epoch=1, attempt=1, max_attempts=5, input_kind="change", payload="{}", steps_done=0,
     event_id="rc1:aa", delivery=1, occurred_at=None, key="42", topic="cdc.public.orders", partition=0, offset=5,
     root_event="rc1:root", depth=2, chain=("first",), tenant="default", traceparent=None, approved_answer=None,
-    approved_by=None, created_at=dt.datetime(2026, 11, 30, tzinfo=dt.UTC), stored_steps=None,
+    approved_by=None, created_at=dt.datetime(2026, 11, 30, tzinfo=dt.UTC), stored_steps=None, lane=-1,
 )  # fmt: skip
 
 
@@ -143,7 +143,7 @@ def test_the_cause_names_root_run_depth_and_the_agents_up_to_the_sender() -> Non
         "root": "rc1:root",
         "job": 11,
         "depth": 3,
-        "chain": ["first", "order-triage"],
+        "chain": ["first", "order-triage@ffffffffffffffff"],
     }
 
 

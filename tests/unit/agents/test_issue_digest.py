@@ -37,7 +37,7 @@ class Run:
         self.given = given
         self.asked: list[Any] = []
         self.steps: list[tuple[str, StepKind]] = []
-        self.run_id, self.attempt, self.idempotency_key = 1, 1, "k"
+        self.run_id, self.attempt, self.idempotency_key, self.merged = 1, 1, "k", 0
 
     @property
     def sql(self) -> Run:

@@ -268,3 +268,10 @@ def test_a_table_is_readable_at_80_columns(monkeypatch: pytest.MonkeyPatch, caps
     output.print_table([{"id": 1, "state": "OPEN", "code": ""}], ["id", "state", "code"], empty="nothing")
     narrow = capsys.readouterr().out
     assert "OPEN" in narrow.splitlines()[3] and "code" not in narrow
+
+
+@pytest.mark.parametrize("command", ["retry", "cancel"])
+def test_one_run_or_one_root_is_moved_and_never_a_guess(command: str) -> None:
+    none, both = run("jobs", command), run("jobs", command, "7", "--root", "rc1:a")
+    assert (none.exit_code, both.exit_code) == (2, 2)
+    assert "give one of them" in none.output and "give one of them" in both.output
