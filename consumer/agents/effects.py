@@ -87,7 +87,8 @@ class Effect:
         method, url: of the request, secrets masked.
         attempts: how often it has been sent.
         planned_at, sent_at: by the database's clock.
-        get: reads with GET what the other system knows, as often as it is asked; nothing of it is kept as a step.
+        get: reads with GET what the other system knows: `await effect.get(url, params=…, headers=…, timeout=…)`, as
+            often as it is asked; 404 is an answer, and nothing of it is kept as a step.
     """
 
     id: uuid.UUID

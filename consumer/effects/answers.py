@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import hashlib
 from collections.abc import Container, Mapping
@@ -65,10 +66,8 @@ def meaning(status: int, headers: Mapping[str, str], accept: Container[int]) -> 
 def stored(answer: HttpAnswer) -> str:
     """An answer as JSON text, for checkpoint and ledger; text as text where it is some."""
     body: dict[str, Any] = {"content": answer.content}
-    try:
+    with contextlib.suppress(UnicodeDecodeError):
         body = {"text": answer.content.decode("utf-8")}
-    except UnicodeDecodeError:
-        pass
     return encode({"status": answer.status, "headers": dict(answer.headers), "truncated": answer.truncated} | body)
 
 

@@ -1,7 +1,7 @@
 """An agent's request, checked and described before anything is planned: what is kept of it, and what leaves.
 
-Secrets come in by name. What is kept (URL, digest, texts) holds the names; the values are read from the environment when
-the request leaves, and are taken out of whatever comes back.
+Secrets come in by name. What is kept (URL, digest, texts) holds the names; the values are read from the environment
+when the request leaves, and are taken out of whatever comes back.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Request:
     @property
     def shown(self) -> str:
         """The URL as it is kept."""
-        return _address(self.url, [(name, _kept(name, value)) for name, value in _query(self.url) + list(self.params)])
+        return _address(self.url, [(name, _kept(name, value)) for name, value in [*_query(self.url), *self.params]])
 
     @property
     def endpoint(self) -> str:
@@ -165,11 +165,13 @@ def departure(request: Request, *, idempotency_key: str | None) -> Departure:
     for name, value in values.items():
         if not _VALUE.fullmatch(value):
             raise AgentError(f"the value of header {name} cannot be sent over HTTP")
-    found = [values[name] for name, value in request.headers.items() if _is_secret(name, value)]
-    found += [text for (_, text), (name, value) in zip(query, request.params, strict=True) if _is_secret(name, value)]
-    found += [text for name, text in _query(request.url) if _is_secret(name, text)]
-    found += [_environment(v.name) for v in [*request.headers.values(), *dict(request.params).values()]
-              if isinstance(v, Secret)]  # fmt: skip
+    found = list[str]()
+    for name, given in [*request.headers.items(), *request.params, *_query(request.url)]:
+        if isinstance(given, Secret):
+            found.append(_environment(given.name))
+        elif _is_secret(name, given):
+            # The value alone too: an error seldom repeats the scheme before it.
+            found += [given, given.partition(" ")[2]]
     secrets = sorted({text for text in found if len(text) >= _SHORTEST_SECRET}, key=len, reverse=True)
     url = _address(request.url, [*_query(request.url), *query]) if query else request.url
     return Departure(url, values, secrets)
@@ -252,7 +254,7 @@ def _kept(name: str, value: Text) -> str:
     return MASK if _SECRET_NAME.search(name) else value
 
 
-def _query(url: str) -> list[tuple[str, Text]]:
+def _query(url: str) -> list[tuple[str, str]]:
     return list(parse_qsl(urlsplit(url).query, keep_blank_values=True))
 
 

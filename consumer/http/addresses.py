@@ -31,6 +31,8 @@ _BLOCKED_V4: Final = [
 _GLOBAL_V6: Final = ipaddress.IPv6Network("2000::/3")
 _BLOCKED_V6: Final = [ipaddress.IPv6Network(text) for text in ("2001::/23", "2001:db8::/32", "3fff::/20")]
 _NAT64: Final = [ipaddress.IPv6Network(text) for text in ("64:ff9b::/96", "64:ff9b:1::/48")]
+# ::ffff:0:a.b.c.d, the form of SIIT.
+_TRANSLATED: Final = 0xFFFF << 16
 _ISATAP: Final = (0x00005EFE, 0x02005EFE)
 
 
@@ -115,9 +117,11 @@ def _carried(address: Address) -> Iterator[ipaddress.IPv4Address]:
         yield address.sixtofour
     elif address.teredo is not None:
         yield from address.teredo
-    elif any(address in network for network in _NAT64) or (int(address) >> 32) == 0xFFFF << 16:
-        yield ipaddress.IPv4Address(last)
-    elif (int(address) >> 32) & 0xFFFFFFFF in _ISATAP:
+    elif (
+        any(address in network for network in _NAT64)
+        or int(address) >> 32 == _TRANSLATED
+        or (int(address) >> 32) & 0xFFFFFFFF in _ISATAP
+    ):
         yield ipaddress.IPv4Address(last)
 
 
@@ -127,7 +131,7 @@ def _listed(host: str, names: Sequence[str]) -> bool:
 
 def _name(entry: str, setting: str) -> str:
     name = entry.strip().strip("[]").lower().removeprefix("*").removesuffix(".")
-    if not name.strip(".") or any(character in name for character in "/@*: \t") and not _is_address(name):
+    if not name.strip(".") or (any(character in name for character in "/@*: \t") and not _is_address(name)):
         raise ConfigurationError(f"{setting}: {entry!r} is neither a host name nor an address nor a CIDR")
     return name
 

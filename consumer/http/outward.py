@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -205,4 +205,3 @@ def _said(error: Exception | None) -> str:
 
 def _port(url: httpx.URL) -> int:
     return 443 if url.scheme == "https" else 80
-

@@ -2,31 +2,37 @@
 
 Each act is one transaction that also writes its audit row: who, what, to which run. Promises: no move that the state
 machine forbids, the first decision wins, and an `OperatorError` that says the state and what can be done instead.
-`runs` lists, shows, retries and cancels; `reviews` decides; `agents` pauses, resumes and retires.
+`runs` lists, shows, retries and cancels; `reviews` decides; `effects` resolves; `agents` pauses, resumes and retires.
 """
 
 from consumer.operate.act import Act
 from consumer.operate.agents import Retired, list_agents, pause, resume, retire
+from consumer.operate.effects import EffectReport, Resolved, list_effects, resolve_effect, show_effect
 from consumer.operate.reviews import Decided, ReviewReport, approve, list_reviews, reject, show_review
 from consumer.operate.runs import Moved, RunReport, cancel, list_jobs, retry, show
 
 __all__ = [
     "Act",
     "Decided",
+    "EffectReport",
     "Moved",
+    "Resolved",
     "Retired",
     "ReviewReport",
     "RunReport",
     "approve",
     "cancel",
     "list_agents",
+    "list_effects",
     "list_jobs",
     "list_reviews",
     "pause",
     "reject",
+    "resolve_effect",
     "resume",
     "retire",
     "retry",
     "show",
+    "show_effect",
     "show_review",
 ]
