@@ -60,13 +60,18 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(int(query.get("status", 200)), {"headers": {k.lower(): v for k, v in self.headers.items()}})
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        size = int(self.headers.get("content-length", 0))
+        body = self.rfile.read(size)
+        if len(body) < size:
+            # The sender died in between: no server acts on half a request.
+            self.close_connection = True
+            return
         _, query = self._note(body)
         key, do = self.headers.get("idempotency-key", ""), query.get("do", "")
         number = str(json.loads(body).get("n")) if body else ""
         if do.startswith("once-"):
             do = "" if self.receiver.received[key] else do.removeprefix("once-")
-        refused = do.isdigit() and 300 <= int(do) < 500 or do == "503"
+        refused = (do.isdigit() and 300 <= int(do) < 500) or do == "503"
         if refused:
             with self.receiver.lock:
                 self.receiver.received[key] += 1

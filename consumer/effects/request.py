@@ -6,12 +6,16 @@ when the request leaves, and are taken out of whatever comes back.
 
 from __future__ import annotations
 
+import datetime as dt
+import enum
 import hashlib
 import json
 import os
 import re
+import uuid
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlencode, urljoin, urlsplit, urlunsplit
@@ -199,18 +203,26 @@ def _body(value: Any, content: bytes | str | None) -> tuple[bytes, str | None]:
         return b"", None
     plain = value.model_dump(mode="json") if isinstance(value, BaseModel) else value
     try:
-        return orjson.dumps(plain, default=_plain), "application/json"
-    except (TypeError, ValueError) as error:
+        # Not orjson, which makes null of NaN.
+        text = json.dumps(plain, default=_plain, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        return text.encode(), "application/json"
+    except (TypeError, ValueError, RecursionError) as error:
         raise AgentError(f"json of the call cannot be written: {error}") from error
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
-    # Decimal and its like: exact, as text.
     if isinstance(value, Secret):
         raise TypeError("a secret cannot stand in a body, which is part of the record")
-    return str(value)
+    if isinstance(value, dt.date | dt.time):
+        return value.isoformat()
+    if isinstance(value, Decimal | uuid.UUID):
+        # Exact, as text.
+        return str(value)
+    if isinstance(value, enum.Enum):
+        return value.value
+    raise TypeError(f"{type(value).__name__} is nothing that JSON has")
 
 
 def _key(key: object) -> str:
