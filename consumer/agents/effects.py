@@ -50,7 +50,7 @@ class HttpAnswer:
     """An answer: status, headers by lower-case name, the body.
 
     `truncated` says that the body was longer than is kept: 64 KiB of an effect's answer. A person who resolved an
-    effect gave its body as JSON; its status is 200 then.
+    effect gave its body as JSON, null where nothing was given; its status is 200 then.
     """
 
     status: int

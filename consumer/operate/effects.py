@@ -139,7 +139,7 @@ def _refuse_known(row: Row) -> None:
 
 def _answer(answer: Any) -> str:
     """The stored form of an answer, as `effects.answers` reads it; a status of its own, for no server gave it."""
-    text = "" if answer is None else _json(answer)
+    text = _json(answer)
     headers = {"content-type": "application/json"}
     return encode({"status": 200, "headers": headers, "truncated": False, "text": text})
 
