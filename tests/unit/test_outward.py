@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from consumer.errors import AgentError, ConfigurationError, HttpBlocked, LeaseLost
+from consumer.http import certificates
 from consumer.http import outward as module
 from consumer.http.addresses import Directions, is_public
 from consumer.http.outward import HttpFailed, Incoming, Outgoing, Outward
@@ -215,5 +216,5 @@ def test_a_deadline_tells_whether_the_request_had_left(receiver: Receiver) -> No
 
 
 def test_certificates_are_verified() -> None:
-    context = module.certificates()
+    context = certificates()
     assert context.verify_mode == ssl.CERT_REQUIRED and context.check_hostname
