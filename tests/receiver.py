@@ -26,7 +26,6 @@ class Receiver:
     asked: list[tuple[str, str, dict[str, str], bytes]] = field(default_factory=list)
     received: Counter[str] = field(default_factory=Counter)
     acts: Counter[str] = field(default_factory=Counter)
-    answers: dict[str, int] = field(default_factory=dict)
     held: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
 

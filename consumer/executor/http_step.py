@@ -26,6 +26,8 @@ from consumer.steps import CallDone, CallSent, Checkpoint
 from consumer.telemetry import CHECKPOINTS, EFFECTS
 
 _LATER: Final = (408, 425, 429)
+# Seconds of a server's own wish that are heeded: a run must not sleep for years on a careless header.
+_LONGEST_WAIT: Final = 3600.0
 # What a reconcile function may read: an answer that says something, 404 with it.
 _TELLING: Final = frozenset(range(200, 500)) - frozenset(_LATER)
 
@@ -278,7 +280,8 @@ class HttpStep:
     def _later(self, request: Request, kept: Kept) -> HttpRetryable:
         wish = asked_wait(kept.answer.headers, time.time())
         text = f"{request.method} {request.shown} gave {kept.answer.status}: {kept.answer.text[:300]}"
-        return HttpRetryable(text, code=f"http_{kept.answer.status}", retry_after_seconds=wish)
+        wait = None if wish is None else min(wish, _LONGEST_WAIT)
+        return HttpRetryable(text, code=f"http_{kept.answer.status}", retry_after_seconds=wait)
 
     def _count(self, state: str) -> None:
         EFFECTS.add(agent=self.job.agent, state=state)
