@@ -11,6 +11,11 @@ RowcallError
 ├── RunCancelled            the run was cancelled while it ran: stop, write nothing
 ├── DeadlineExceeded        the run's hard deadline is over: stop it, retry or fail by its attempts
 ├── AgentError              the agent's code broke a rule of the door: fail the run, no retry
+├── HttpError               a call of an agent to the outside gave nothing usable
+│   ├── HttpRetryable       nothing happened out there, or sending it again does no harm: retry
+│   ├── HttpRefused         the server said no: fail the run, unless the agent catches it
+│   ├── HttpBlocked         the address is not allowed: fail the run
+│   └── EffectUnknown       it may have happened and nobody knows: hold the run for a person
 ├── OperatorError           a person asked for something that cannot be done: show the reason, exit 1
 ├── Verdict                 raised by an agent to decide its own run
 │   ├── RetryLater          run again after a delay
@@ -25,6 +30,7 @@ RowcallError
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 
 class RowcallError(Exception):
@@ -100,6 +106,40 @@ class AgentError(RowcallError):
     """The agent used the door wrongly (duplicate step name, transaction control, a write it may not do)."""
 
     code = "agent_error"
+
+
+class HttpError(RowcallError):
+    """A call of `ctx.http` that gave nothing usable; `code` is one of the `http_*` codes."""
+
+    code = "http_error"
+
+
+class HttpRetryable(HttpError):
+    """The call may be made again; `retry_after_seconds` is the server's own wish, if it named one."""
+
+    def __init__(self, message: str, *, code: str, retry_after_seconds: float | None = None) -> None:
+        super().__init__(message, code=code)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class HttpRefused(HttpError):
+    """The server answered with a status that the call does not accept; `answer` is its `HttpAnswer`."""
+
+    def __init__(self, message: str, *, code: str, answer: Any) -> None:
+        super().__init__(message, code=code)
+        self.answer = answer
+
+
+class HttpBlocked(HttpError):
+    """The URL's host or an address of it may not be called; see ROWCALL_HTTP_ALLOW and ROWCALL_HTTP_HOSTS."""
+
+    code = "http_blocked"
+
+
+class EffectUnknown(HttpError):
+    """An effect may have happened and cannot be asked about: only a person may say how the run goes on."""
+
+    code = "effect_unknown"
 
 
 class OperatorError(RowcallError):

@@ -20,6 +20,7 @@ When = Callable[[Any], bool]
 Run = Callable[[Any, Any], Awaitable[Any]]
 Rule = Callable[[Any, Any], None]
 TierOf = Callable[[Any, Any], Tier]
+Act = Callable[[Any, Any, Any], Awaitable[None]]
 Write = Callable[[Any, Any, Any], Awaitable[None]]
 
 
@@ -38,6 +39,7 @@ class Agent:
         on_own_write: whether a row change this agent made itself wakes it.
         columns: names of columns; an update wakes the agent only where one of them changed. Inserts and deletes count.
         coalesce: how changes of one key that follow closely become one run; none by default.
+        effects_before_answer: `run` may have effects outside, before there is an answer to validate; not with a tier.
     """
 
     name: str
@@ -48,6 +50,7 @@ class Agent:
     on_stale: Literal["rerun", "review", "write"] = "rerun"
     on_snapshot: Literal["skip", "state"] = "skip"
     on_own_write: Literal["skip", "run"] = "skip"
+    effects_before_answer: bool = False
     description: str = ""
     columns: Sequence[str] = ()
     coalesce: Coalesce | None = None
@@ -56,6 +59,7 @@ class Agent:
     _run: Run | None = field(default=None, init=False, repr=False)
     _rules: list[Rule] = field(default_factory=list, init=False, repr=False)
     _tier: TierOf | None = field(default=None, init=False, repr=False)
+    _act: Act | None = field(default=None, init=False, repr=False)
     _write: Write | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -85,6 +89,11 @@ class Agent:
     def tier(self, function: TierOf) -> TierOf:
         """Decorator: the tier of an answer. The default is LOW."""
         self._tier = function
+        return function
+
+    def act(self, function: Act) -> Act:
+        """Decorator: what the answer asks for outside; after validation and approval, before `write`; in steps."""
+        self._act = function
         return function
 
     def write(self, function: Write) -> Write:
@@ -148,6 +157,11 @@ class Agent:
         """The tier of this answer."""
         return Tier.LOW if self._tier is None else self._tier(message, answer)
 
+    async def do(self, context: Context, message: Input, answer: BaseModel) -> None:
+        """Run the agent's act, if it has one."""
+        if self._act is not None:
+            await self._act(context, message, answer)
+
     async def put(self, transaction: Transaction, message: Input, answer: BaseModel) -> None:
         """Run the agent's write, if it has one."""
         if self._write is not None:
@@ -167,6 +181,11 @@ class Agent:
             raise ConfigurationError(f"agent {self.name}: version must be 1 or more")
         if fault := columns_fault(self.columns) or coalesce_fault(self.coalesce):
             raise ConfigurationError(f"agent {self.name}: {fault}")
+        if self.effects_before_answer and self._tier is not None:
+            raise ConfigurationError(
+                f"agent {self.name}: effects_before_answer and @agent.tier exclude each other: what waits for approval "
+                "must not have had its effect. Move the effects into @agent.act"
+            )
         self._check_functions()
 
     def _check_functions(self) -> None:
@@ -177,7 +196,7 @@ class Agent:
                         f"agent {self.name}: @agent.{kind} {_name(function)} must be a plain `def`; "
                         "it is called without await, and what it returns would decide nothing"
                     )
-        for kind, execution in (("run", self._run), ("write", self._write)):
+        for kind, execution in (("run", self._run), ("act", self._act), ("write", self._write)):
             if execution is not None and not _is_coroutine(execution):
                 raise ConfigurationError(
                     f"agent {self.name}: @agent.{kind} {_name(execution)} must be an `async def`; "

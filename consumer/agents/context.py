@@ -1,13 +1,14 @@
-"""What an agent works with: the context of its `run`, the transaction of its `write`. The executor implements them."""
+"""What an agent works with: the context of `run` and `act`, the transaction of `write`; made by the executor."""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any, Protocol
 
 from pydantic import BaseModel
 
+from consumer.agents.effects import HttpAnswer, Reconcile, Secret
 from consumer.records import Change
 
 
@@ -21,7 +22,7 @@ class StepKind(enum.StrEnum):
 
 
 class Context(Protocol):
-    """What `run` works with."""
+    """What `run` and `act` work with."""
 
     @property
     def run_id(self) -> int:
@@ -63,6 +64,46 @@ class Context(Protocol):
 
         Raises:
             ModelError: one of its classes; the executor knows what to do with each.
+            LeaseLost: when another worker has taken the run over.
+        """
+
+    async def http(
+        self,
+        name: str,
+        method: str,
+        url: str,
+        *,
+        key: object = None,
+        json: Any = None,
+        content: bytes | str | None = None,
+        headers: Mapping[str, str | Secret] | None = None,
+        params: Mapping[str, Any] | None = None,
+        idempotent: bool = False,
+        key_header: str = "Idempotency-Key",
+        timeout: float | None = None,
+        accept: Container[int] = (),
+        redirects: int = 0,
+        reconcile: Reconcile | None = None,
+    ) -> HttpAnswer:
+        """Call another system once and keep its answer; a resumed run gets the kept answer and sends nothing.
+
+        GET, HEAD and OPTIONS read; every other method is an effect: it stands in the ledger before it leaves, carries
+        its ID as `key_header`, and belongs into `act`.
+
+        Args:
+            name: as of a step.
+            key: the agent's business key ("order 42"); run, step and key make the effect, and its ID.
+            json, content: the body; one of them.
+            headers, params: values may be a `secret`, which is read when the request leaves and kept nowhere.
+            idempotent: sending it twice does no harm: what may have happened is sent again with the same ID.
+            timeout: seconds for the whole call; the host's or the default without it.
+            accept: statuses besides 2xx that are good answers.
+            redirects: how many are followed; reads only, and nothing secret goes to another origin.
+            reconcile: asked whether an effect happened when nobody knows; without it a person is asked.
+
+        Raises:
+            HttpRetryable, HttpRefused, HttpBlocked, EffectUnknown: see `consumer.errors`.
+            AgentError: the call cannot be sent as it is, or is not allowed here.
             LeaseLost: when another worker has taken the run over.
         """
 

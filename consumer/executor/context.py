@@ -11,11 +11,13 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from consumer import db
-from consumer.agents.door import Agent, Input, Reader, StepKind
-from consumer.errors import AgentError, LeaseLost
+from consumer import db, effects
+from consumer.agents.door import Agent, HttpAnswer, Input, Reader, StepKind
+from consumer.errors import AgentError, EffectUnknown, LeaseLost
 from consumer.executor.commit import GroupCommit
+from consumer.executor.http_step import HttpStep
 from consumer.executor.measure import call_ended
+from consumer.executor.outside import Outside
 from consumer.executor.threads import in_thread
 from consumer.llm import CallFinished, CallStarted, ModelClient, ModelRequest
 from consumer.outcome.transaction import faults, refuse_control
@@ -24,9 +26,10 @@ from consumer.records.jobs import ClaimedJob, storable
 from consumer.steps import CallDone, CallSent, Checkpoint, StoredStep, stored
 from consumer.telemetry import CHECKPOINTS
 
-# rowcall.job_steps has the same bound; the reserved name is the outcome's own checkpoint.
-_NAME_LIMIT: Final = 200
+# rowcall.job_steps has the same bound, prefix included; the reserved name is the outcome's own checkpoint.
+_NAME_LIMIT: Final = 196
 _RESERVED: Final = "write_result"
+_ACT: Final = "act:"
 
 # Characters of one step's output; each checkpoint is written to the log and read again by every later attempt.
 STEP_LIMIT: Final = 16 * 1024 * 1024
@@ -41,6 +44,7 @@ class Services:
     calls_done: GroupCommit[CallDone, None]
     model: ModelClient
     reader: Reader
+    outside: Outside
 
 
 class PoolReader:
@@ -68,6 +72,9 @@ class RunContext:
         self._stored = {step.name: step for step in stored(job)}
         self._used: set[str] = set()
         self.lost = False
+        # An effect of this run may have happened; whatever its agent makes of that, the run goes to a person.
+        self.unknown: EffectUnknown | None = None
+        self._acting = False
         self._number = 0
         self._calls: dict[str, int] = {}
 
@@ -105,7 +112,7 @@ class RunContext:
         self, name: str, function: Callable[..., Any], /, *arguments: Any, kind: StepKind = StepKind.AGENT_STEP
     ) -> Any:
         """Run `function` once and keep what it returns; see the door."""
-        stored, number = self._begin(name)
+        name, stored, number = self._begin(name)
         if stored is not None:
             return decode(stored.output)
         started_at = dt.datetime.now(dt.UTC)
@@ -129,7 +136,7 @@ class RunContext:
     async def ask(self, name: str, /, *, prompt: str, input: Any, answer: type[BaseModel] | None = None) -> Any:
         """Ask the model once and keep the validated answer; see the door."""
         model = answer or self._agent.answer
-        stored, number = self._begin(name)
+        name, stored, number = self._begin(name)
         if stored is not None:
             return model.model_validate_json(stored.output, strict=True)
         started_at = dt.datetime.now(dt.UTC)
@@ -169,16 +176,50 @@ class RunContext:
                 raise failure
         return given.value
 
-    def _begin(self, name: str) -> tuple[StoredStep | None, int]:
-        if not name or len(name) > _NAME_LIMIT or name == _RESERVED or storable(name) != name:
+    def acting(self) -> RunContext:
+        """The same context for `act`: effects are allowed, and its steps have names of their own."""
+        self._acting = True
+        return self
+
+    async def http(self, name: str, method: str, url: str, **options: Any) -> HttpAnswer:
+        """Call another system once and keep its answer; see the door."""
+        request = effects.read(method, url, **options)
+        if not request.safe and not self._acting and not self._agent.effects_before_answer:
             raise AgentError(
-                f"{name[:50]!r} cannot be a step's name: 1 to {_NAME_LIMIT} storable characters, not {_RESERVED!r}"
+                f"step {name!r}: {request.method} has an effect, and `run` has no validated and approved answer yet. "
+                "Move it into @agent.act, or declare effects_before_answer=True"
             )
+        name, stored, number = self._begin(name)
+        if stored is not None:
+            return effects.read_answer(stored.output)
+        step = HttpStep(
+            self._services.outside, self._job, self._agent.version, name, number, request,
+            self._services.calls_sent.submit, self._services.calls_done.submit, self._keep,
+        )  # fmt: skip
+        try:
+            return await step.answer()
+        except LeaseLost:
+            self.lost = True
+            raise
+        except EffectUnknown as error:
+            self.unknown = error
+            raise
+
+    def _begin(self, name: str) -> tuple[str, StoredStep | None, int]:
+        """The full name of a step, what is kept of it, and its number."""
+        usable = name and name != _RESERVED and storable(name) == name and not name.startswith(_ACT)
+        if not usable or len(name) > _NAME_LIMIT:
+            raise AgentError(
+                f"{name[:50]!r} cannot be a step's name: 1 to {_NAME_LIMIT} storable characters, not {_RESERVED!r}, "
+                f"and not beginning with {_ACT!r}"
+            )
+        # After an approval `act` runs without `run` before it: its steps must never meet those of `run`.
+        name = f"{_ACT}{name}" if self._acting else name
         if name in self._used:
             raise AgentError(f"step {name!r} was used before in this run; a step's name is its identity")
         self._used.add(name)
         self._number += 1
-        return self._stored.get(name), self._number
+        return name, self._stored.get(name), self._number
 
     async def _keep(self, checkpoint: Checkpoint) -> None:
         if not await self._services.checkpoints.submit(checkpoint):

@@ -17,6 +17,7 @@ from consumer.executor.beat import Beat
 from consumer.executor.commit import GroupCommit
 from consumer.executor.context import PoolReader, Services
 from consumer.executor.measure import attempt_ended
+from consumer.executor.outside import Outside
 from consumer.executor.run import Performed, RetryPolicy, perform
 from consumer.executor.settlement import Settler
 from consumer.executor.wake import Wake
@@ -277,6 +278,7 @@ async def run_executor(settings: Settings, agents: Sequence[Agent], stop: asynci
             ),
             model=model,
             reader=PoolReader(readers),
+            outside=Outside.of(settings, pool),
         )
         outbox = Outbox(SchemaRegistry(settings.schema_registry_url), namespace=f"{system}:{settings.epoch}")
         await _prepare(outbox)

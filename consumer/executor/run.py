@@ -15,7 +15,11 @@ from consumer.errors import (
     ConfigurationError,
     DataRefused,
     DeadlineExceeded,
+    EffectUnknown,
     GiveUp,
+    HttpBlocked,
+    HttpRefused,
+    HttpRetryable,
     LeaseLost,
     ModelError,
     ModelFatal,
@@ -138,8 +142,15 @@ def watched(agent: Agent, message: Input) -> Input:
 
 async def _judged(job: ClaimedJob, agent: Agent, context: RunContext, message: Input) -> Succeeded | Review:
     if job.approved_answer is not None:
-        return validate.approved(agent, job.approved_answer)
-    return validate.judge(agent, message, await agent.execute(context, message))
+        verdict = validate.approved(agent, job.approved_answer)
+    else:
+        verdict = validate.judge(agent, message, await agent.execute(context, message))
+    if isinstance(verdict, Succeeded) and context.unknown is None:
+        await agent.do(context.acting(), message, verdict.answer)
+    # Whatever the agent made of it: nobody knows whether its effect happened.
+    if context.unknown is not None:
+        raise context.unknown
+    return verdict
 
 
 def raised(error: BaseException, job: ClaimedJob, policy: RetryPolicy) -> Retry:
@@ -161,7 +172,11 @@ def verdict_of(error: RowcallError, job: ClaimedJob, agent: Agent, policy: Retry
             return Failed(code, text)
         case ModelInvalid(parseable=True):
             return validate.held(agent, error)
-        case ModelRetryable(retry_after_seconds=wish):
+        case EffectUnknown():
+            return Review(code, (text,), raw=None, proposed=None)
+        case HttpRefused() | HttpBlocked():
+            return Failed(code, text)
+        case ModelRetryable(retry_after_seconds=wish) | HttpRetryable(retry_after_seconds=wish):
             return Retry(code, text, policy.delay(job.attempt, at_least=wish))
         case DataRefused():
             return Failed(code, text)

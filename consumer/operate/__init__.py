@@ -2,12 +2,13 @@
 
 Each act is one transaction that also writes its audit row: who, what, to which run. Promises: no move that the state
 machine forbids, the first decision wins, and an `OperatorError` that says the state and what can be done instead.
-`runs` lists, shows, retries and cancels; `roots` does it for all that one event has set
-off; `reviews` decides; `agents` pauses, resumes and retires.
+`runs` lists, shows, retries and cancels; `roots` does it for all that one event has set off; `reviews` decides;
+`effects` resolves; `agents` pauses, resumes and retires.
 """
 
 from consumer.operate.act import Act
 from consumer.operate.agents import Retired, list_agents, pause, require_agent, resume, retire
+from consumer.operate.effects import EffectReport, Resolved, list_effects, resolve_effect, show_effect
 from consumer.operate.reviews import Decided, ReviewReport, approve, list_reviews, reject, show_review
 from consumer.operate.roots import RootMoved, cancel_root, retry_root
 from consumer.operate.runs import Moved, RunReport, cancel, list_jobs, retry, show
@@ -15,7 +16,9 @@ from consumer.operate.runs import Moved, RunReport, cancel, list_jobs, retry, sh
 __all__ = [
     "Act",
     "Decided",
+    "EffectReport",
     "Moved",
+    "Resolved",
     "Retired",
     "ReviewReport",
     "RootMoved",
@@ -24,15 +27,18 @@ __all__ = [
     "cancel",
     "cancel_root",
     "list_agents",
+    "list_effects",
     "list_jobs",
     "list_reviews",
     "pause",
     "reject",
     "require_agent",
+    "resolve_effect",
     "resume",
     "retire",
     "retry",
     "retry_root",
     "show",
+    "show_effect",
     "show_review",
 ]

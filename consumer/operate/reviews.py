@@ -112,6 +112,11 @@ def reject(session: db.SyncSession, review_id: int, act: Act) -> Decided:
 def _approve(session: db.SyncSession, review_id: int, act: Act, answer: Any, schema: type[BaseModel] | None) -> Decided:
     review = _held_review(session, review_id)
     job_id = review["job_id"]
+    if review["code"] == "effect_unknown":
+        raise OperatorError(
+            f"review {review_id} holds no answer: an effect of job {job_id} may have happened. See `rowcall effects "
+            f"list --job {job_id}`, then `rowcall effects resolve`"
+        )
     text = review["proposed_answer"] if answer is None else _text(answer)
     if text is None:
         raise OperatorError(

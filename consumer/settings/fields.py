@@ -99,6 +99,31 @@ class Settings(BaseModel):
         description="how JSON is asked for; `auto` steps down from json_schema as the endpoint refuses",
     )
 
+    http_allow: tuple[str, ...] = Field(
+        (),
+        alias="ROWCALL_HTTP_ALLOW",
+        description="hosts, addresses and CIDRs that agents may call although they are private; `.example.com` for all "
+        "below it",
+    )
+    http_hosts: tuple[str, ...] = Field(
+        (), alias="ROWCALL_HTTP_HOSTS", description="where it is given, agents may call these hosts and no others"
+    )
+    http_timeout_seconds: float = Field(
+        30.0, gt=0, alias="ROWCALL_HTTP_TIMEOUT_SECONDS", description="deadline of one call of an agent, as a whole"
+    )
+    http_host_timeouts: dict[str, float] = Field(
+        default_factory=dict,
+        alias="ROWCALL_HTTP_HOST_TIMEOUTS",
+        description="deadlines of single hosts, `host=seconds` separated by commas",
+    )
+    http_max_bytes: int = Field(
+        4_194_304,
+        gt=0,
+        le=8_388_608,
+        alias="ROWCALL_HTTP_MAX_BYTES",
+        description="longest answer to a read of an agent; of an effect's answer 64 KiB are kept",
+    )
+
     agents: tuple[str, ...] = Field(
         ("consumer.agents",),
         alias="ROWCALL_AGENTS",
@@ -184,7 +209,7 @@ class Settings(BaseModel):
     )
     log_format: Literal["json", "text"] = Field("json", alias="ROWCALL_LOG_FORMAT", description="form of a log line")
 
-    @field_validator("agents", "own_sources", mode="before")
+    @field_validator("agents", "own_sources", "http_allow", "http_hosts", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         if isinstance(value, str):
@@ -198,7 +223,7 @@ class Settings(BaseModel):
             raise ValueError(wrong)
         return value
 
-    @field_validator("kafka_options", mode="before")
+    @field_validator("kafka_options", "http_host_timeouts", mode="before")
     @classmethod
     def _split_options(cls, value: object) -> object:
         if not isinstance(value, str):

@@ -215,3 +215,50 @@ SELECT n AS live, ARRAY(SELECT rowcall.settle(ids, array_fill(NULL::bigint, ARRA
     array_fill(NULL::text, ARRAY[n]), array_fill(NULL::double precision, ARRAY[n]),
     array_fill(0, ARRAY[n])) WHERE n > 0) AS moved
 FROM live;
+
+-- name: list_effects
+-- Effects by what is given, newest first; those that nobody knows the end of before all others. NULL filters nothing.
+SELECT e.id::text AS id, e.job_id, j.job_type AS agent, j.status AS job_status, e.step, e.business_key AS key, e.state,
+    e.method, e.url, e.attempts, e.error_code, e.planned_at, e.sent_at, e.settled_at, e.resolved_by
+FROM rowcall.effects e JOIN rowcall.agent_jobs j ON j.id = e.job_id
+WHERE (%(state)s::text IS NULL OR e.state = %(state)s) AND (%(agent)s::text IS NULL OR j.job_type = %(agent)s)
+AND (%(job)s::bigint IS NULL OR e.job_id = %(job)s)
+ORDER BY e.state <> 'UNKNOWN', e.planned_at DESC, e.id LIMIT %(limit)s;
+
+-- name: effect
+-- One effect, whole.
+SELECT e.id::text AS id, e.job_id, j.job_type AS agent, j.status AS job_status, e.delivery, e.step,
+    e.business_key AS key, e.state, e.idempotent, e.method, e.url, encode(e.request_sha256, 'hex') AS request_sha256,
+    e.attempts, e.error_code, e.error, e.response_status, encode(e.response_sha256, 'hex') AS response_sha256,
+    e.response::text AS response, e.response_truncated, e.planned_at, e.sent_at, e.settled_at, e.resolved_by
+FROM rowcall.effects e JOIN rowcall.agent_jobs j ON j.id = e.job_id WHERE e.id = %s;
+
+-- name: calls_of_effect
+-- The requests of one effect in the order they left; a late one may say what nobody knew.
+SELECT c.id, c.attempt, c.lease_epoch, c.state, c.sent_at, c.finished_at, c.duration_ms, c.status_code, c.error_code,
+    c.error, c.late, c.response
+FROM rowcall.effects e JOIN rowcall.external_calls c ON c.job_id = e.job_id AND c.idempotency_key = e.id::text
+WHERE e.id = %s ORDER BY c.id;
+
+-- name: job_of_effect
+-- The run an effect belongs to, which has to be held first.
+SELECT job_id FROM rowcall.effects WHERE id = %s;
+
+-- name: lock_effect
+-- Holds one effect, whose job is already held.
+SELECT id::text AS id, step, state, method, url, resolved_by, settled_at FROM rowcall.effects WHERE id = %s FOR UPDATE;
+
+-- name: resolve_effect
+-- What a person found out about an effect.
+UPDATE rowcall.effects SET state = %(state)s, response_status = %(status)s, response = %(response)s::json,
+    response_truncated = false, response_sha256 = NULL, settled_at = rowcall.now(), resolved_by = %(actor)s,
+    updated_at = rowcall.now()
+WHERE id = %(id)s;
+
+-- name: unresolved_effects
+-- What else of a run nobody knows the end of.
+SELECT id::text AS id FROM rowcall.effects WHERE job_id = %s AND state IN ('SENT', 'UNKNOWN') ORDER BY planned_at, id;
+
+-- name: effect_review
+-- The open review that holds a run for its effect.
+SELECT id FROM rowcall.reviews WHERE job_id = %s AND state = 'OPEN' AND code = 'effect_unknown' FOR UPDATE;

@@ -227,6 +227,12 @@ MODEL_TOKENS: Final = Metric(
     "tokens the endpoint reported, by kind",
     {"agent": (), "kind": ("prompt", "completion")},
 )
+EFFECTS: Final = Metric(
+    "effects",
+    "counter",
+    "moves of effects in the ledger, by the state they came to; a person's decisions are in the audit",
+    {"agent": (), "state": ("planned", "sent", "confirmed", "unknown", "failed")},
+)
 AGENT_PAUSED: Final = Metric("agent_paused", "gauge", "1 while an agent is paused", {"agent": ()})
 
 OUTAGES: Final = Metric(

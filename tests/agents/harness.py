@@ -21,7 +21,8 @@ from tests.agents.writing import TABLES
 CLEAR = """
 DROP FUNCTION IF EXISTS public.steal() CASCADE;
 TRUNCATE rowcall.agents, rowcall.agent_starts, rowcall.agent_jobs, rowcall.lanes, rowcall.job_steps,
-    rowcall.external_calls, rowcall.outbox, rowcall.reviews, rowcall.coalesced_events, public.effects, public.items;
+    rowcall.external_calls, rowcall.outbox, rowcall.reviews, rowcall.coalesced_events, public.effects, public.items,
+    rowcall.effects;
 """
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED", "REJECTED")
 

@@ -136,7 +136,7 @@ def test_each_command_exists_with_its_options(line: str) -> None:
 def test_readme_names_every_command_of_the_groups_that_people_act_with() -> None:
     named = {" ".join(line.split()[1:3]) for line in commands()}
     context = click.Context(main)
-    for name in ("agents", "connectors", "dead-letters", "jobs", "reviews"):
+    for name in ("agents", "connectors", "dead-letters", "effects", "jobs", "reviews"):
         group = main.get_command(context, name)
         assert isinstance(group, click.Group)
         assert {f"{name} {command}" for command in group.list_commands(context)} <= named

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from consumer.agents.door import StepKind, Tier
+from consumer.agents.door import HttpAnswer, StepKind, Tier
 from consumer.agents.issue_digest import ISSUE_LIMIT, QUIET_DAY, Issue, IssueDigest, agent, brief, request_of
 from consumer.errors import GiveUp
 from consumer.records import Change, Event
@@ -52,6 +52,9 @@ class Run:
     ) -> Any:
         self.steps.append((name, kind))
         return await function(*arguments)
+
+    async def http(self, name: str, method: str, url: str, **options: Any) -> HttpAnswer:
+        raise AssertionError("this agent calls nothing outside")
 
     async def ask(self, name: str, /, *, prompt: str, input: Any, answer: type[BaseModel] | None = None) -> Any:
         self.asked.append(input)

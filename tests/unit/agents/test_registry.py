@@ -30,7 +30,7 @@ def test_each_agent_has_its_own_name_and_can_work() -> None:
     for agent in AGENTS:
         agent.check()
         assert agent.description
-    assert len({agent.name for agent in AGENTS}) == len(AGENTS) == 3
+    assert len({agent.name for agent in AGENTS}) == len(AGENTS) == 5
 
 
 def test_notices_follow_triages() -> None:

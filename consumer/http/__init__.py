@@ -1,6 +1,6 @@
-"""HTTP, for the model client, the schema registry and Kafka Connect; nothing before or after it but them.
+"""HTTP, for the model client, the schema registry and Kafka Connect; agents' calls have `outward` and its `addresses`.
 
-The only module that imports httpx. It gives them an asynchronous and a synchronous client which never follow redirects
+The only package that imports httpx. It gives them an asynchronous and a synchronous client which never follow redirects
 (a redirect would carry the key to another host), bound the size of every answer, and turn every failure below HTTP into
 `Outage`. A status is never an error here: the callers know what theirs mean.
 
@@ -178,7 +178,7 @@ def open_sync(dependency: str, *, connect_seconds: float = 10.0, read_seconds: f
     """The blocking client for `dependency`."""
     timeout = httpx.Timeout(read_seconds, connect=connect_seconds)
     client = httpx.Client(
-        timeout=timeout, follow_redirects=False, trust_env=False, verify=_certificates(), cookies=_no_cookies()
+        timeout=timeout, follow_redirects=False, trust_env=False, verify=certificates(), cookies=_no_cookies()
     )
     return SyncHttp(client, dependency)
 
@@ -257,7 +257,7 @@ class _LaneStream(httpx.AsyncByteStream):
 
 def _lane() -> httpx.AsyncHTTPTransport:
     limits = httpx.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=IDLE_SECONDS)
-    return httpx.AsyncHTTPTransport(verify=_certificates(), trust_env=False, limits=limits)
+    return httpx.AsyncHTTPTransport(verify=certificates(), trust_env=False, limits=limits)
 
 
 def _no_cookies() -> CookieJar:
@@ -266,7 +266,8 @@ def _no_cookies() -> CookieJar:
 
 
 @cache
-def _certificates() -> ssl.SSLContext:
+def certificates() -> ssl.SSLContext:
+    """What servers are verified against."""
     # Reading the certificates takes 20 ms and megabytes: once a process.
     return httpx.create_ssl_context()
 
