@@ -14,7 +14,7 @@ SELECT set_config('transaction_timeout', %(timeout)s, false), set_config('enable
 -- then). IDs come agent by agent; `firsts` says at which ID each agent begins. One index probe an ID (bound_session).
 SELECT k.agent, k.event_id
 FROM (SELECT (%(agents)s::text[])[width_bucket(u.number, %(firsts)s::bigint[])] AS agent, u.event_id
-      FROM unnest(%(ids)s::text[]) WITH ORDINALITY AS u (event_id, number)) AS k
+      FROM json_array_elements_text(%(ids)s::json) WITH ORDINALITY AS u (event_id, number)) AS k
 CROSS JOIN LATERAL (
     (SELECT FROM rowcall.processed_events p
      WHERE p.day = ANY (%(days)s::date[]) AND p.agent = k.agent AND p.event_id = k.event_id LIMIT 1)
