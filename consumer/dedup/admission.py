@@ -53,10 +53,13 @@ def open_session(url: str, *, name: str) -> db.SyncSession:
     return session
 
 
-def admit(session: db.SyncSession, batch: Batch, calendar: Calendar, *, careful: bool = False) -> Admitted:
+def admit(
+    session: db.SyncSession, batch: Batch, calendar: Calendar, *, look: bool = True, careful: bool = False
+) -> Admitted:
     """Admit a batch.
 
     Args:
+        look: ask first which events are known. Without it all are taken for new; a known one is a TransactionConflict.
         careful: take the slower way, on which a job that exists already is a duplicate and no error.
 
     Raises:
@@ -72,7 +75,7 @@ def admit(session: db.SyncSession, batch: Batch, calendar: Calendar, *, careful:
         done.fenced = {span.id for span in spans} - positions.advance(session, batch.cluster, spans)
         batch = batch.without(done.fenced)
         current, old = _by_horizon(batch.jobs, calendar)
-        fresh = _unseen(session, current, calendar)
+        fresh = _unseen(session, current, calendar, look=look or careful)
         done.duplicates.update(batch.repeats)
         if fresh is not current:
             done.duplicates.update(map(_AGENT, current))
@@ -123,19 +126,21 @@ def _by_horizon(jobs: Sequence[NewJob], calendar: Calendar) -> tuple[Sequence[Ne
     return [job for job in jobs if job.day not in outdated], [job for job in jobs if job.day in outdated]
 
 
-def _unseen(session: db.SyncSession, jobs: Sequence[NewJob], calendar: Calendar) -> Sequence[NewJob]:
+def _unseen(session: db.SyncSession, jobs: Sequence[NewJob], calendar: Calendar, *, look: bool) -> Sequence[NewJob]:
     """Record the jobs' event IDs; the jobs whose ID was not there (`jobs` itself where none was).
 
-    Looking first and then copying costs half of `INSERT … ON CONFLICT`; the unique keys still decide, and the rare
-    admission that met another one's new key begins again.
+    Copying costs half of `INSERT … ON CONFLICT`, also with a look before; the unique keys decide in any case, and an
+    admission that met a key it did not know of begins again.
     """
     if not jobs:
         return jobs
     dates: dict[int | None, str] = {
         day: _date(day) for day in {job.day for job in jobs} if day is not None and calendar.is_dated(day)
     }
-    known = _seen(session, jobs, dates.values())
-    fresh = [job for job in jobs if (job.agent, job.event_id) not in known] if known else jobs
+    fresh = jobs
+    if look or _any_undated(session, jobs):
+        known = _seen(session, jobs, dates.values())
+        fresh = [job for job in jobs if (job.agent, job.event_id) not in known] if known else jobs
     dated, undated = [], []
     for _, agent, event_id, day, _ in fresh:
         date = dates.get(day)
@@ -147,6 +152,12 @@ def _unseen(session: db.SyncSession, jobs: Sequence[NewJob], calendar: Calendar)
         _write(session, "copy_dated", dated)
         _write(session, "copy_undated", undated)
     return fresh
+
+
+def _any_undated(session: db.SyncSession, jobs: Sequence[NewJob]) -> bool:
+    """Whether an agent of these has IDs in the undated table: one there may be of a day that has a table by now."""
+    row = session.execute(_SQL["any_undated"], {"agents": list(set(map(_AGENT, jobs)))}).fetchone()
+    return row is None or bool(row["found"])
 
 
 def _seen(session: db.SyncSession, jobs: Sequence[NewJob], dates: Iterable[str]) -> set[Seen]:
@@ -173,14 +184,14 @@ def _seen(session: db.SyncSession, jobs: Sequence[NewJob], dates: Iterable[str])
 
 @contextmanager
 def _clashes_are_conflicts() -> Iterator[None]:
-    """A key that has come between looking and writing is another intake's doing: begin again and see it."""
+    """A key that was not known of, or came between looking and writing: begin again and see it."""
     try:
         with db.translated():
             yield
     except DataRefused as error:
         if error.code != _UNIQUE_VIOLATION:
             raise
-        raise TransactionConflict(f"another intake recorded one of these events meanwhile: {error}") from error
+        raise TransactionConflict(f"one of these events is recorded already: {error}") from error
 
 
 @lru_cache(maxsize=64)
