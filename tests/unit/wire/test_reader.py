@@ -125,6 +125,14 @@ def test_numbers_of_every_length(number: int) -> None:
     assert function(message, 5) == ({"n": number}, len(message))
 
 
+def test_a_negative_length_does_not_go_back_in_the_message() -> None:
+    fields = [{"name": "text", "type": "string"}, {"name": "flag", "type": "boolean"}]
+    schema = parse({"type": "record", "name": "R", "fields": fields})
+    # Going back by one, the flag would be read from the byte before, and the message would seem to fit.
+    with pytest.raises(EOFError):
+        reader(schema)(b"\x00\x00\x00\x00\x01\x01\x01")
+
+
 def test_a_record_that_holds_itself() -> None:
     schema = {
         "type": "record",
