@@ -8,7 +8,7 @@ from typing import Any
 
 import fastavro
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consumer.errors import Poison
@@ -89,6 +89,7 @@ def outcome(read_it: Callable[[bytes], Any], message: bytes) -> str:
         return type(error).__name__
 
 
+@settings(deadline=None)
 @given(messages())
 def test_whatever_fastavro_writes_is_read_as_fastavro_reads_it(case: tuple[Schema, bytes]) -> None:
     schema, message = case
@@ -99,6 +100,7 @@ def test_whatever_fastavro_writes_is_read_as_fastavro_reads_it(case: tuple[Schem
     assert repr(datum) == repr(read(schema, message))
 
 
+@settings(deadline=None)
 @given(messages(), st.data())
 def test_broken_bytes_are_taken_or_refused_as_fastavro_does(case: tuple[Schema, bytes], data: st.DataObject) -> None:
     schema, message = case
