@@ -120,7 +120,7 @@ class OwnWrites:
         deadline = time.monotonic() + self._wait
         while True:
             with db.translated():
-                rows = session.execute(_SQL["transactions"], {"txids": list(waiting)}).fetchall()
+                rows = session.execute(_SQL["transactions"], {"txids": f"{{{','.join(map(str, waiting))}}}"}).fetchall()
             jobs |= {row["txid"]: row["job_id"] for row in rows if row["job_id"] is not None}
             lost |= {row["txid"] for row in rows if row["state"] == "lost"}
             waiting = {row["txid"] for row in rows if row["state"] == "pending"}

@@ -14,6 +14,7 @@ from __future__ import annotations
 import gc
 import logging
 import random
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -37,6 +38,11 @@ from consumer.wire import Decoder
 _log = logging.getLogger(__name__)
 
 _CONFLICT_TRIES: Final = 5
+_LOOKS: Final = 20
+"""Duplicates come in stretches, after a producer began again. So many admissions after the last one nothing is looked
+up any more; the first event that is known makes its admission begin again, with a look."""
+_TURN_SECONDS: Final = 0.0005
+"""After this a thread that waits for the interpreter gets it; 5 ms is Python's own choice."""
 _MISSING_PARTITION: Final = "db_23514"
 """Also the code of a broken CHECK; the calendar is made whole once before the batch is searched for a culprit."""
 
@@ -75,6 +81,7 @@ class Pipeline:
         self._own_writes = OwnWrites(settings.own_sources)
         self._max_depth = settings.max_depth
         keep_limits(session, max_depth=settings.max_depth, root_runs=settings.root_runs_per_minute)
+        self._looks = _LOOKS
 
     def take(
         self,
@@ -232,12 +239,14 @@ class Pipeline:
     def _persevere(self, batch: Batch, *, careful: bool) -> Admitted:
         for attempt in range(_CONFLICT_TRIES):
             try:
-                done = admit(self._writer, batch, self._calendar, careful=careful)
+                done = admit(self._writer, batch, self._calendar, look=self._looks > 0, careful=careful)
             except TransactionConflict as error:
+                self._looks = _LOOKS
                 telemetry.BATCHES.add(result="conflict")
                 _log.info("admission again: %s", error, extra={"action": "admission_conflict", "attempt": attempt + 1})
                 time.sleep(random.uniform(0, 0.01) * 2**attempt)
                 continue
+            self._looks = _LOOKS if done.duplicates.total() else self._looks - 1
             telemetry.BATCHES.add(result="committed")
             return done
         raise Outage(f"{_CONFLICT_TRIES} admissions in a row met a conflict", dependency="database")
@@ -256,9 +265,14 @@ def _uncollected() -> Iterator[None]:
 
 
 class Overlap:
-    """One admission at a time in a thread of its own, while the next batch is prepared."""
+    """One admission at a time in a thread of its own, while the next batch is prepared.
+
+    The thread waits for Postgres most of the time, but needs the interpreter for a moment between two waits. It would
+    get it after 5 ms only, many times a batch, while the other thread computes: threads take turns sooner from now on.
+    """
 
     def __init__(self) -> None:
+        sys.setswitchinterval(min(sys.getswitchinterval(), _TURN_SECONDS))
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="rowcall-admission")
         self._pending: Future[Admitted] | None = None
 

@@ -62,7 +62,7 @@ def _plain(value: Any) -> Any:
         return _plain_mapping(value)
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
-    return _plain_scalar(value)
+    return tagged(value)
 
 
 def _is_storable(text: str) -> bool:
@@ -83,7 +83,12 @@ def _plain_mapping(value: Mapping[Any, Any]) -> Any:
     return _tagged("map", [[_plain(key), _plain(item)] for key, item in value.items()])
 
 
-def _plain_scalar(value: Any) -> Any:
+def tagged(value: Any) -> Any:
+    """A value that JSON has no form for, neither text nor number nor container, as its tagged object.
+
+    Raises:
+        TypeError: for a type the codec does not know.
+    """
     match value:
         case Decimal():
             return _tagged("decimal", str(value))

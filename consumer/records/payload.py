@@ -9,21 +9,17 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, Final, Literal
 
 import orjson
 
 from consumer.records.change import Change, Coordinates, Event, Operation, Origin
-from consumer.records.codec import TAG, decode, encode
+from consumer.records.codec import TAG, decode, encode, tagged
 
 Kind = Literal["change", "event"]
 
-# Types that orjson writes as they are, or leaves to `_tag`; every other one takes the codec's own way.
-_DIRECT: Final = frozenset(
-    {str, int, bool, type(None), Decimal, bytes, dt.datetime, dt.date, dt.time, dt.timedelta, float}
-)
 _NUL: Final = b"\\u0000"
 
 
@@ -40,15 +36,21 @@ def write(message: Change | Event) -> str:
 def to_bytes(message: Change | Event) -> bytes:
     """The same as UTF-8, without NUL and without raw control characters."""
     if isinstance(message, Change):
-        before, after, key = message.before, message.after, message.key
-        if _is_direct(before) and _is_direct(after) and _is_direct(key):
-            # The operation and the origin go as they are: orjson writes enums and data classes by itself.
-            plain = {"op": message.operation, "before": before, "after": after, "key": key, "origin": message.origin}
+        before, after, key = _row(message.before), _row(message.after), _row(message.key)
+        if before is not _OTHER and after is not _OTHER and key is not _OTHER:
+            plain = {
+                "op": message.operation,
+                "before": before,
+                "after": after,
+                "key": key,
+                "origin": _origin(message.origin),
+            }
             try:
-                text = orjson.dumps(plain, default=_tag, option=orjson.OPT_PASSTHROUGH_DATETIME)
+                text = orjson.dumps(plain)
             except TypeError:  # a lone surrogate, or an integer beyond 64 bits
                 text = _NUL
-            if _NUL not in text:
+            # Looked for in two steps: hardly any row holds a backslash, and one byte is found fast.
+            if b"\\" not in text or _NUL not in text:
                 return text
     return encode(_plain(message)).encode()
 
@@ -94,40 +96,64 @@ def read(
 def _plain(message: Change | Event) -> dict[str, Any]:
     if isinstance(message, Event):
         return {"key": message.key, "data": message.data, "headers": message.headers}
-    origin = message.origin
     return {
         "op": message.operation.value,
         "before": message.before,
         "after": message.after,
         "key": message.key,
-        "origin": {
-            "connector": origin.connector,
-            "database": origin.database,
-            "schema": origin.schema,
-            "table": origin.table,
-            "txid": origin.txid,
-            "lsn": origin.lsn,
-            "committed_ms": origin.committed_ms,
-            "snapshot": origin.snapshot,
-        },
+        "origin": _origin(message.origin),
     }
 
 
-def _is_direct(row: Mapping[str, Any] | None) -> bool:
+def _origin(origin: Origin) -> dict[str, Any]:
+    return {
+        "connector": origin.connector,
+        "database": origin.database,
+        "schema": origin.schema,
+        "table": origin.table,
+        "txid": origin.txid,
+        "lsn": origin.lsn,
+        "committed_ms": origin.committed_ms,
+        "snapshot": origin.snapshot,
+    }
+
+
+def _row(row: Mapping[str, Any] | None) -> Any:
+    """The row as orjson writes it, values tagged where they must be; `_OTHER` where only the codec knows how."""
     if row is None:
-        return True
-    types = set(map(type, row.values()))
-    if not types <= _DIRECT or TAG in row:
-        return False
-    return float not in types or all(map(math.isfinite, [value for value in row.values() if type(value) is float]))
+        return None
+    kinds = set(map(type, row.values()))
+    if not kinds <= _DIRECT or TAG in row:
+        return _OTHER
+    if kinds <= _PLAIN:
+        return row
+    return {name: value if (tag := _TAGS.get(type(value))) is None else tag(value) for name, value in row.items()}
 
 
-def _tag(value: Any) -> dict[str, Any]:
-    # Values are of _DIRECT's types; the codec has the same tags, tested side by side.
-    kind = type(value)
-    if kind is Decimal:
-        return {TAG: "decimal", "v": str(value)}
-    if kind is dt.datetime:
-        return {TAG: "datetime", "v": value.isoformat()}
-    tagged: dict[str, Any] = orjson.loads(encode(value))
-    return tagged
+def _tagged_float(value: float) -> Any:
+    return value if math.isfinite(value) else tagged(value)
+
+
+def _tagged_decimal(value: Decimal) -> Any:
+    return {TAG: "decimal", "v": str(value)}
+
+
+def _tagged_datetime(value: dt.datetime) -> Any:
+    # orjson writes times without a zone or in UTC as isoformat does, only faster.
+    zone = value.tzinfo
+    return {TAG: "datetime", "v": value} if zone is None or zone is dt.UTC else tagged(value)
+
+
+_OTHER: Final = object()
+# What orjson writes as it is; how values of other types are tagged, which the codec does alike (tested side by side).
+_PLAIN: Final = frozenset({str, int, bool, type(None)})
+_TAGS: Final[dict[type, Callable[[Any], Any]]] = {
+    float: _tagged_float,
+    Decimal: _tagged_decimal,
+    dt.datetime: _tagged_datetime,
+    dt.date: tagged,
+    dt.time: tagged,
+    dt.timedelta: tagged,
+    bytes: tagged,
+}
+_DIRECT: Final = _PLAIN | _TAGS.keys()

@@ -14,7 +14,7 @@ SELECT set_config('transaction_timeout', %(timeout)s, false), set_config('enable
 -- then). IDs come agent by agent; `firsts` says at which ID each agent begins. One index probe an ID (bound_session).
 SELECT k.agent, k.event_id
 FROM (SELECT (%(agents)s::text[])[width_bucket(u.number, %(firsts)s::bigint[])] AS agent, u.event_id
-      FROM unnest(%(ids)s::text[]) WITH ORDINALITY AS u (event_id, number)) AS k
+      FROM json_array_elements_text(%(ids)s::json) WITH ORDINALITY AS u (event_id, number)) AS k
 CROSS JOIN LATERAL (
     (SELECT FROM rowcall.processed_events p
      WHERE p.day = ANY (%(days)s::date[]) AND p.agent = k.agent AND p.event_id = k.event_id LIMIT 1)
@@ -22,6 +22,11 @@ CROSS JOIN LATERAL (
     (SELECT FROM rowcall.processed_events_undated u
      WHERE u.agent = k.agent AND u.event_id = k.event_id LIMIT 1)
     LIMIT 1) AS known;
+
+-- name: any_undated
+-- Whether one of these agents has IDs in the undated table: one probe an agent.
+SELECT EXISTS (SELECT FROM unnest(%(agents)s::text[]) AS a (name) CROSS JOIN LATERAL (
+    SELECT FROM rowcall.processed_events_undated u WHERE u.agent = a.name LIMIT 1) AS one) AS found;
 
 -- name: copy_dated
 -- Records events whose ID fixes their day, in key order, so that two intakes cannot deadlock. A key that another intake
@@ -72,6 +77,11 @@ SELECT coalesce(max(delivery), 0) + 1 AS delivery FROM (
 ) AS seen;
 
 -- name: record_dated
+-- The dedup row of a re-drive. Where the first delivery has none it gets one: admission writes no other, and must meet it.
+WITH first AS (
+    INSERT INTO rowcall.processed_events (day, agent, event_id, delivery)
+    SELECT date '1970-01-01' + %(day)s::integer, %(agent)s, %(id)s, 1 WHERE %(delivery)s > 1
+    ON CONFLICT DO NOTHING)
 INSERT INTO rowcall.processed_events (day, agent, event_id, delivery)
 VALUES (date '1970-01-01' + %(day)s::integer, %(agent)s, %(id)s, %(delivery)s);
 

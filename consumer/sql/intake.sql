@@ -1,6 +1,7 @@
 -- name: transactions
--- State here and writing run of each 32-bit transaction ID.
-SELECT txid, state, job_id, agent FROM rowcall.transactions(%(txids)s::bigint[]);
+-- State here and writing run of each 32-bit transaction ID; the many that are visible and no run's are left out.
+SELECT txid, state, job_id, agent FROM rowcall.transactions(%(txids)s::bigint[])
+WHERE state <> 'visible' OR job_id IS NOT NULL;
 
 -- name: causes
 -- What the runs that wrote captured rows were caused by themselves, and when they wrote, in ms since 1970.

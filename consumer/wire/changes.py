@@ -11,18 +11,20 @@ from typing import Any, Final
 
 from consumer.errors import Poison
 from consumer.records import Change, Coordinates, Operation, Origin
-from consumer.wire.avro import Schema, named_types, optional, read
+from consumer.wire.avro import Schema, named_types, optional
 from consumer.wire.columns import PLACEHOLDER, TypeTable, convert_row
 from consumer.wire.identity import canonical_fields, canonical_values, change_id, state_id
+from consumer.wire.reader import LeftOut, reader
 
 _OPERATIONS: Final[dict[str, Operation]] = {operation.value: operation for operation in Operation}
 _SOURCE_FIELDS: Final = frozenset({"name", "db", "schema", "table", "txId", "lsn", "ts_ms"})
+_ENVELOPE_FIELDS: Final = frozenset({"before", "after", "source", "op"})
 _PLACEHOLDER_BYTES: Final = PLACEHOLDER.encode()
 
 
 def is_envelope(schema: Schema) -> bool:
     """Whether a value schema is Debezium's envelope of a row change, by its shape (a router may rename it)."""
-    return {"before", "after", "source", "op"} <= {field["name"] for field in schema.get("fields", ())}
+    return {field["name"] for field in schema.get("fields", ())} >= _ENVELOPE_FIELDS
 
 
 class KeyPlan:
@@ -32,7 +34,7 @@ class KeyPlan:
         if schema["type"] != "record":
             raise Poison(f"the key is Avro {schema['type']}, not a record of key columns", code="unsupported_type")
         names = named_types(schema)
-        self._schema = schema
+        self._read = reader(schema)
         self._conversions = TypeTable(names, records=False).row(schema)
         fields = canonical_fields(schema, names)
         # Most keys are integers and strings, which enter the ID as they are.
@@ -40,7 +42,7 @@ class KeyPlan:
 
     def read(self, key: bytes) -> tuple[dict[str, Any], list[Any]]:
         """(key row as agents see it, canonical values for the ID)."""
-        row = read(self._schema, key)
+        row = self._read(key)
         values = list(row.values()) if self._canonical is None else canonical_values(row, self._canonical)
         return convert_row(row, self._conversions), values
 
@@ -80,7 +82,9 @@ class ChangePlan:
             raise Poison(f"not from Debezium's Postgres connector: source lacks {missing}", code="unsupported_type")
         if images["before"] != images["after"]:
             raise Poison("before and after of the envelope have different types", code="unsupported_type")
-        self._schema = value_schema
+        self._read = reader(
+            value_schema, _left_out(value_schema, images, ordered=key_schema is None or bool(custom_keys))
+        )
         self._key = None if key_schema is None else KeyPlan(key_schema)
         self._row = RowPlan(images["after"], names)
         self._epoch = epoch
@@ -92,7 +96,7 @@ class ChangePlan:
         Raises:
             Poison: `no_row_identity`, or bytes that do not fit the schema.
         """
-        envelope = read(self._schema, value)
+        envelope = self._read(value)
         operation = _OPERATIONS.get(envelope["op"])
         if operation is None:
             raise Poison(f"operation {envelope['op']!r} is not one of {', '.join(_OPERATIONS)}")
@@ -130,6 +134,16 @@ class ChangePlan:
         if key is None or (self._custom_keys and f"{source['schema']}.{source['table']}" in self._custom_keys):
             order = _order_in_transaction(envelope)
         return change_id(self._epoch, source, envelope["op"], key, order)
+
+
+def _left_out(envelope: Schema, images: Mapping[str, Schema], *, ordered: bool) -> LeftOut:
+    """What neither the change nor its ID takes from the envelope; the place in the transaction only if `ordered`."""
+    used = _ENVELOPE_FIELDS | {"transaction"} if ordered else _ENVELOPE_FIELDS
+    source = images["source"]
+    return {
+        envelope["name"]: frozenset(images) - used,
+        source["name"]: frozenset(field["name"] for field in source["fields"]) - _SOURCE_FIELDS,
+    }
 
 
 def _order_in_transaction(envelope: Mapping[str, Any]) -> int:

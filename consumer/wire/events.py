@@ -12,9 +12,10 @@ from typing import Any, Final
 import orjson
 
 from consumer.records import Coordinates, Event
-from consumer.wire.avro import Convert, Schema, named_types, not_framed, read
+from consumer.wire.avro import Convert, Schema, named_types, not_framed
 from consumer.wire.columns import TypeTable, json_text
 from consumer.wire.identity import event_id, header_text
+from consumer.wire.reader import reader
 
 ID_HEADER: Final = "id"
 OCCURRED_AT_HEADER: Final = "occurred_at"
@@ -31,13 +32,13 @@ class DatumPlan:
     """Reads framed Avro of any shape, records and Avro's own logical types included."""
 
     def __init__(self, schema: Schema) -> None:
-        self._schema = schema
+        self._read = reader(schema)
         table = TypeTable(named_types(schema), records=True)
         self._convert: Convert | None = table.conversion(schema, "")
 
     def read(self, message: bytes) -> Any:
         """The decoded datum."""
-        datum = read(self._schema, message)
+        datum = self._read(message)
         return datum if self._convert is None or datum is None else self._convert(datum)
 
 

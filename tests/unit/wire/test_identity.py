@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consumer.errors import Poison
@@ -79,6 +79,7 @@ def test_compound_key_enters_as_it_travelled() -> None:
     assert decode(change(COMPOUND, "c", after=COMPOUND_ROW), COMPOUND).id == expected
 
 
+@settings(deadline=None)
 @given(
     offset=st.integers(0, 2**60),
     partition_key_id=st.integers(1, 2**31),
@@ -140,6 +141,7 @@ def test_operation_key_and_epoch_are_part_of_the_id() -> None:
     assert len(ids) == 5
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from("cud"), st.integers(0, 3)), unique=True, max_size=8))
 def test_different_changes_have_different_ids(changes: list[tuple[int, str, int]]) -> None:
     ids = set()
