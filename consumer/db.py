@@ -47,6 +47,7 @@ __all__ = [
     "open_pool",
     "queries",
     "read_row",
+    "row_now",
     "run_one",
     "transaction",
     "translated",
@@ -254,6 +255,13 @@ async def read_row(session: Session, schema: str, table: str, key: Mapping[str, 
     query = sql.SQL("SELECT * FROM {} WHERE {}").format(sql.Identifier(schema, table), _matches(key))
     with translated():
         return await (await session.execute(query, list(key.values()))).fetchone()
+
+
+def row_now(session: SyncSession, schema: str, table: str, key: Mapping[str, Any]) -> dict[str, Any] | None:
+    """`read_row` on a blocking session."""
+    query = sql.SQL("SELECT * FROM {} WHERE {}").format(sql.Identifier(schema, table), _matches(key))
+    with translated():
+        return session.execute(query, list(key.values())).fetchone()
 
 
 async def update_row(

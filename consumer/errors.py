@@ -29,7 +29,7 @@ RowcallError
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -88,6 +88,11 @@ class StaleRow(RowcallError):
     """Columns the agent read have changed since; `on_stale` of the agent decides what follows."""
 
     code = "stale_row"
+
+    def __init__(self, message: str, *, changed: Mapping[str, tuple[str, str]] | None = None) -> None:
+        """`changed` has column → (as it was seen, as it stands), each as JSON text."""
+        super().__init__(message)
+        self.changed = dict(changed or {})
 
 
 class RunCancelled(RowcallError):

@@ -16,7 +16,7 @@ from pydantic import BaseModel, RootModel, ValidationError
 from consumer.agents.door import Agent, Input, Tier, answer_text, read_answer_text
 from consumer.errors import AgentError, ModelInvalid
 from consumer.llm.answer import Valid, read_answer
-from consumer.records.jobs import Review, Succeeded
+from consumer.records.jobs import ClaimedJob, Review, Succeeded
 
 
 def judge(agent: Agent, message: Input, answer: Any) -> Succeeded | Review:
@@ -42,16 +42,28 @@ def judge(agent: Agent, message: Input, answer: Any) -> Succeeded | Review:
     tier = agent.tier_of(message, checked)
     if tier > Tier.LOW:
         reason = f"the answer is of tier {tier.name.lower()} and waits for approval"
-        return Review(f"tier_{tier.name.lower()}", (reason,), raw=proposed, proposed=proposed)
+        return Review(f"tier_{tier.value}", (reason,), raw=proposed, proposed=proposed, tier=tier.value)
     return Succeeded(checked)
 
 
-def approved(agent: Agent, text: str) -> Succeeded | Review:
-    """Check an answer that a person approved: its schema holds still; rules and tier are the person's decision."""
+def approved(agent: Agent, message: Input, text: str, job: ClaimedJob | None = None) -> Succeeded | Review:
+    """Check an answer that a person approved: it is the one they saw, and its schema holds still.
+
+    Rules and tier are the person's decision, but not for an answer that they wrote themselves: rules hold for people.
+    """
+    approval = None if job is None else job.approval
+    tier = None if approval is None else approval.tier
+    if job is not None and approval is not None:
+        broken = approval.broken_by(agent.name, agent.version, text, job.event_id, job.key)
+        if broken is not None:
+            return Review("approval_stale", (broken,), raw=text, proposed=text, tier=tier)
     try:
-        return Succeeded(read_answer_text(agent.answer, text))
+        answer = read_answer_text(agent.answer, text)
     except ValidationError as error:
         return Review("answer_schema", reasons(error), raw=text, proposed=None)
+    if approval is not None and approval.edited and (wrong := agent.broken_rules(message, answer)):
+        return Review("answer_rules", tuple(wrong), raw=text, proposed=text)
+    return Succeeded(answer)
 
 
 def held(agent: Agent, error: ModelInvalid) -> Review:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import inspect
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -21,6 +22,7 @@ Run = Callable[[Any, Any], Awaitable[Any]]
 Rule = Callable[[Any, Any], None]
 TierOf = Callable[[Any, Any], Tier]
 Act = Callable[[Any, Any, Any], Awaitable[None]]
+Preview = Callable[[Any, Any], Mapping[str, Any]]
 Write = Callable[[Any, Any, Any], Awaitable[None]]
 
 
@@ -40,6 +42,9 @@ class Agent:
         columns: names of columns; an update wakes the agent only where one of them changed. Inserts and deletes count.
         coalesce: how changes of one key that follow closely become one run; none by default.
         effects_before_answer: `run` may have effects outside, before there is an answer to validate; not with a tier.
+        on_newer: what a newer change of the same row does to an undecided review: supersede it, or wait behind it.
+        review_expires: how long a review waits before it is denied; ROWCALL_REVIEW_EXPIRE_HOURS where None.
+        review_escalates: how long before it is escalated; ROWCALL_REVIEW_ESCALATE_HOURS where None.
     """
 
     name: str
@@ -51,6 +56,9 @@ class Agent:
     on_snapshot: Literal["skip", "state"] = "skip"
     on_own_write: Literal["skip", "run"] = "skip"
     effects_before_answer: bool = False
+    on_newer: Literal["supersede", "wait"] = "supersede"
+    review_expires: dt.timedelta | None = None
+    review_escalates: dt.timedelta | None = None
     description: str = ""
     columns: Sequence[str] = ()
     coalesce: Coalesce | None = None
@@ -60,6 +68,7 @@ class Agent:
     _rules: list[Rule] = field(default_factory=list, init=False, repr=False)
     _tier: TierOf | None = field(default=None, init=False, repr=False)
     _act: Act | None = field(default=None, init=False, repr=False)
+    _preview: Preview | None = field(default=None, init=False, repr=False)
     _write: Write | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -96,6 +105,11 @@ class Agent:
         self._act = function
         return function
 
+    def preview(self, function: Preview) -> Preview:
+        """Decorator: the columns that the write would set, for the person who decides. Pure; may be left out."""
+        self._preview = function
+        return function
+
     def write(self, function: Write) -> Write:
         """Decorator: puts the answer into the database; runs inside the outcome transaction."""
         self._write = function
@@ -104,7 +118,7 @@ class Agent:
     @property
     def options(self) -> dict[str, Any]:
         """What the database must know of the agent to move its runs; plain JSON, compared at activation."""
-        return {}
+        return {} if self.on_newer == "supersede" else {"on_newer": self.on_newer}
 
     @property
     def writes(self) -> bool:
@@ -162,6 +176,21 @@ class Agent:
         if self._act is not None:
             await self._act(context, message, answer)
 
+    def previewed(self, message: Input, answer: BaseModel) -> dict[str, Any] | None:
+        """The columns that writing this answer would set; None where the agent does not tell.
+
+        Raises:
+            AgentError: the preview returned something that is no mapping.
+        """
+        if self._preview is None:
+            return None
+        columns: object = self._preview(message, answer)
+        if not isinstance(columns, Mapping):
+            raise AgentError(
+                f"agent {self.name}: its preview returned {type(columns).__name__}, not a mapping of columns"
+            )
+        return dict(columns)
+
     async def put(self, transaction: Transaction, message: Input, answer: BaseModel) -> None:
         """Run the agent's write, if it has one."""
         if self._write is not None:
@@ -186,10 +215,18 @@ class Agent:
                 f"agent {self.name}: effects_before_answer and @agent.tier exclude each other: what waits for approval "
                 "must not have had its effect. Move the effects into @agent.act"
             )
+        for name, time in (("review_expires", self.review_expires), ("review_escalates", self.review_escalates)):
+            if time is not None and time <= dt.timedelta():
+                raise ConfigurationError(f"agent {self.name}: {name} must be longer than nothing; it is {time}")
         self._check_functions()
 
     def _check_functions(self) -> None:
-        for kind, functions in (("when", [self._asked]), ("rule", self._rules), ("tier", [self._tier])):
+        for kind, functions in (
+            ("when", [self._asked]),
+            ("rule", self._rules),
+            ("tier", [self._tier]),
+            ("preview", [self._preview]),
+        ):
             for function in functions:
                 if function is not None and not _is_plain(function):
                     raise ConfigurationError(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import enum
 import functools
 import json
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
@@ -45,3 +46,34 @@ def read_answer_text(model: type[BaseModel], text: str) -> BaseModel:
         pydantic.ValidationError: when it breaks the schema.
     """
     return model.model_validate_json(text, strict=True, by_alias=True, by_name=True)
+
+
+def choices(answer: BaseModel) -> dict[str, Any]:
+    """What an answer chooses: the values of its fields of few values (Literal, Enum, bool, null), of others the type.
+
+    Two answers with the same choices ask a person for the same decision, whatever their texts and numbers.
+    """
+    kinds = {name: field.annotation for name, field in type(answer).model_fields.items()}
+    return {name: _choice(kind, getattr(answer, name)) for name, kind in kinds.items()}
+
+
+def _choice(kind: Any, value: Any) -> Any:
+    match value:
+        case BaseModel():
+            return choices(value)
+        case Mapping():
+            return {str(key): _choice(kind, item) for key, item in value.items()}
+        case list() | tuple():
+            return [_choice(kind, item) for item in value]
+        case set() | frozenset():
+            return sorted((_choice(kind, item) for item in value), key=repr)
+        case enum.Enum():
+            return value.name
+        case None | bool():
+            return value
+    return repr(value) if _holds_literal(kind) else type(value).__name__
+
+
+def _holds_literal(kind: Any) -> bool:
+    """Whether a Literal stands anywhere in the annotation, as in `Literal["a"] | None`."""
+    return get_origin(kind) is Literal or any(_holds_literal(part) for part in get_args(kind))

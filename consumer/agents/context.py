@@ -41,6 +41,10 @@ class Context(Protocol):
         """How many later changes of its key this run has taken in (`Agent(coalesce=…)`); 0 without."""
 
     @property
+    def feedback(self) -> tuple[str, ...]:
+        """What reviewers said when they asked for another attempt, oldest first; `ask` tells the model by itself."""
+
+    @property
     def sql(self) -> Reader:
         """Read-only SQL on the database the agents write to."""
 

@@ -10,7 +10,7 @@ connection or a Kafka client.
 from __future__ import annotations
 
 from consumer.agents.agent import Agent, Input
-from consumer.agents.answers import Tier, answer_text, read_answer_text
+from consumer.agents.answers import Tier, answer_text, choices, read_answer_text
 from consumer.agents.context import Context, Reader, StepKind, Transaction
 from consumer.agents.effects import (
     Effect,
@@ -38,6 +38,7 @@ __all__ = [
     "Tier",
     "Transaction",
     "answer_text",
+    "choices",
     "did_not_happen",
     "happened",
     "read_answer_text",

@@ -140,11 +140,17 @@ def tier(change: Change, answer: Triage) -> Tier:
     return max(POLICY[answer.action], Tier(answer.risk_level))
 
 
+@agent.preview
+def columns(change: Change, answer: Triage) -> dict[str, Any]:
+    """What the answer sets on the order's row."""
+    return {"triage": answer.title, "triage_risk": answer.risk_level, "triage_action": answer.action}
+
+
 @agent.write
 async def write(tx: Transaction, change: Change, answer: Triage) -> None:
     """The answer on the order's row, and the news of it."""
     order = change.row
-    await tx.update(change, {"triage": answer.title, "triage_risk": answer.risk_level, "triage_action": answer.action})
+    await tx.update(change, columns(change, answer))
     record = {
         "order_id": order["id"],
         "customer_id": order["customer_id"],

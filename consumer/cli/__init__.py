@@ -19,7 +19,10 @@ COMMANDS = {
     "execute": ("consumer.cli.processes:execute", "Only run what is queued."),
     "enqueue": ("consumer.cli.enqueue:enqueue", "Queue one run of an agent by hand."),
     "jobs": ("consumer.cli.jobs:jobs", "List, show, retry and cancel runs."),
-    "reviews": ("consumer.cli.reviews:reviews", "Answers that wait for a person: list, show, approve, reject."),
+    "reviews": (
+        "consumer.cli.reviews:reviews",
+        "Answers that wait for a person: show, approve, reject, again, bypass.",
+    ),
     "effects": ("consumer.cli.effects:effects", "What agents did outside: list, show, resolve what nobody knows."),
     "dead-letters": ("consumer.cli.dead_letters:dead_letters", "Messages that could not be handled."),
     "agents": ("consumer.cli.agents:agents", "List, activate, pause, resume and retire agents."),

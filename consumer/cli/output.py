@@ -21,7 +21,12 @@ from rich.text import Text
 # Wide enough for a line of a log file; a terminal has its own width.
 _PLAIN_WIDTH: Final = 200
 # Columns that hold JSON text; they stand as JSON in JSON.
-_JSON_COLUMNS: Final = frozenset({"payload", "result", "output", "approved_answer", "proposed_answer", "detail"})
+_JSON_COLUMNS: Final = frozenset(
+    {
+        *("payload", "result", "output", "approved_answer", "proposed_answer", "detail"),
+        *("changes", "stale_changes", "seen", "evidence"),
+    }
+)
 _CELL_CHARACTERS: Final = 300
 # A column this narrow is never wrapped; a wider one gets at least as much room, and wraps.
 _SHORT: Final = 20

@@ -12,7 +12,7 @@ from consumer.demo.scene import Scene
 from consumer.demo.watch import Watch
 from consumer.errors import OperatorError, Outage
 from consumer.operate.act import Act
-from consumer.operate.reviews import approve, reject
+from consumer.operate.deciding import approve, reject
 from debezium import stack as local_stack
 
 _SQL = db.queries("demo")
@@ -145,7 +145,7 @@ def _decide_reviews(scene: Scene, watch: Watch) -> None:
                 approve(scene.session, row["id"], act)
                 watch.say(f"run {row['job_id']} was held for a person ({reason}): approved")
             else:
-                reject(scene.session, row["id"], act)
+                reject(scene.session, row["id"], Act("demo", "it proposes no answer"))
                 watch.say(f"run {row['job_id']} was held for a person ({reason}): rejected")
         except OperatorError as error:
             watch.say(f"review {row['id']}: {error}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -99,6 +99,11 @@ class RunContext:
         return self._job.merged
 
     @property
+    def feedback(self) -> tuple[str, ...]:
+        """Notes of reviewers who asked for another attempt."""
+        return self._job.feedback
+
+    @property
     def sql(self) -> Reader:
         """Read-only SQL."""
         return self._services.reader
@@ -140,11 +145,13 @@ class RunContext:
         if stored is not None:
             return model.model_validate_json(stored.output, strict=True)
         started_at = dt.datetime.now(dt.UTC)
+        feedback = self._job.feedback
         request = ModelRequest(
-            prompt=prompt,
+            prompt=_with_notes(prompt, feedback) if model is self._agent.answer else prompt,
             input=input,
             answer=model,
-            idempotency_key=f"{self._job.idempotency_key}-{name}",
+            # Another attempt is another question, which nobody may answer from a store.
+            idempotency_key=f"{self._job.idempotency_key}-{name}{f'-again{len(feedback)}' if feedback else ''}",
             rules=self._broken_rules if model is self._agent.answer else None,
         )
 
@@ -240,6 +247,14 @@ class RunContext:
             self.lost = True
             raise LeaseLost(f"run {self._job.id}: the lease was lost before a call of step {step!r}")
         return call_id
+
+
+def _with_notes(prompt: str, notes: Sequence[str]) -> str:
+    """The instructions with what reviewers said of earlier answers; they speak for the operator, as the author does."""
+    if not notes:
+        return prompt
+    told = "\n".join(f"- {note}" for note in notes)
+    return f"{prompt}\n\nA reviewer refused an earlier answer to this and asks for another. Their notes:\n{told}"
 
 
 def call_done(call_id: int, call: CallFinished) -> CallDone:

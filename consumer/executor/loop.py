@@ -16,8 +16,10 @@ from consumer.errors import ConfigurationError, LeaseLost, Outage, RowcallError,
 from consumer.executor.beat import Beat
 from consumer.executor.commit import GroupCommit
 from consumer.executor.context import PoolReader, Services
+from consumer.executor.holding import Waits
 from consumer.executor.measure import attempt_ended
 from consumer.executor.outside import Outside
+from consumer.executor.review_clock import ReviewClock
 from consumer.executor.run import Performed, RetryPolicy, perform
 from consumer.executor.settlement import Settler
 from consumer.executor.wake import Wake
@@ -86,6 +88,7 @@ class Executor:
             lease_seconds=settings.lease_seconds,
             lost=self._lost_in_thread,
         )
+        self._reviews = ReviewClock()
         self._reclaim_at = 0.0
         self._mend_at = 0.0
         self._pulse = HEALTH.loop("executor", limit_seconds=max(30.0, 5 * settings.poll_seconds))
@@ -159,6 +162,7 @@ class Executor:
                 RECLAIMED.add(taken)
                 _log.warning("%d expired runs reclaimed", taken, extra={"action": "reclaim"})
             await claim.unpause_agents(session, list(self._agents))
+            await self._reviews.tend(session)
         if now >= self._mend_at:
             self._mend_at = now + _MEND_SECONDS
             if mended := await claim.mend_lanes(session):
@@ -292,6 +296,7 @@ async def run_executor(settings: Settings, agents: Sequence[Agent], stop: asynci
             system=system,
             patience=patience,
             deadline_seconds=settings.run_deadline_seconds,
+            waits=Waits(settings.review_expire_hours * 3600.0, settings.review_escalate_hours * 3600.0),
         )
         wake.start()
         await Executor(settings, agents, pool, services, settler, wake).run(stop)

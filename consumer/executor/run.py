@@ -32,6 +32,7 @@ from consumer.errors import (
 )
 from consumer.executor.context import RunContext, Services
 from consumer.records import Change, ReadRow, payload
+from consumer.records.approval import Approval
 from consumer.records.jobs import ClaimedJob, Failed, Lost, Released, Retry, Review, Succeeded, Verdict
 
 _log = logging.getLogger(__name__)
@@ -98,8 +99,7 @@ async def perform(
     deadline = asyncio.timeout(deadline_seconds)
     try:
         message = message_of(job)
-        if job.approved_answer is None:
-            message = watched(agent, message)
+        message = watched(agent, message) if job.approved_answer is None else remembered(message, job.approval)
         context = RunContext(job, agent, message, services)
         async with deadline:
             verdict = await _judged(job, agent, context, message)
@@ -140,9 +140,16 @@ def watched(agent: Agent, message: Input) -> Input:
     return change
 
 
+def remembered(message: Input, approval: Approval | None) -> Input:
+    """The same message; its row remembers the columns that the run had read when its answer went to a person."""
+    if approval is None or approval.seen is None or not isinstance(message, Change) or message.after is None:
+        return message
+    return replace(message, after=ReadRow(message.after, approval.seen & set(message.after)))
+
+
 async def _judged(job: ClaimedJob, agent: Agent, context: RunContext, message: Input) -> Succeeded | Review:
     if job.approved_answer is not None:
-        verdict = validate.approved(agent, job.approved_answer)
+        verdict = validate.approved(agent, message, job.approved_answer, job)
     else:
         verdict = validate.judge(agent, message, await agent.execute(context, message))
     if isinstance(verdict, Succeeded) and context.unknown is None:

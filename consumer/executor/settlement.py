@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from consumer import db, moves, outcome, review, steps
-from consumer.agents.door import Agent, Input
+from consumer.agents.door import Agent, Input, Tier, answer_text
 from consumer.errors import (
     DataRefused,
     DeadlineExceeded,
@@ -21,9 +21,10 @@ from consumer.errors import (
     TransactionConflict,
 )
 from consumer.executor.commit import GroupCommit
+from consumer.executor.holding import Waits, request_of
 from consumer.executor.run import Performed, RetryPolicy, raised, verdict_of
-from consumer.records import Change, payload
-from consumer.records.jobs import ClaimedJob, Failed, Lost, Rerun, Retry, Review, Succeeded, Verdict, storable
+from consumer.records import Change, ReadRow, payload
+from consumer.records.jobs import ClaimedJob, Failed, Lost, Released, Rerun, Retry, Review, Succeeded, Verdict, storable
 
 _log = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -42,31 +43,33 @@ class Settler:
     system: int
     patience: float
     deadline_seconds: float
+    waits: Waits
 
     async def settle(self, job: ClaimedJob, agent: Agent, performed: Performed, started_at: dt.datetime) -> Verdict:
         """Carry the verdict out and return the one that came to pass."""
         verdict = performed.verdict
-        if isinstance(verdict, Succeeded) and agent.writes and performed.message is not None:
+        # A person decided about a row: whether it is still that row is tested in the transaction that writes.
+        alone = agent.writes or job.approval is not None
+        if isinstance(verdict, Succeeded) and alone and performed.message is not None:
             verdict = await self._write(job, agent, performed.message, performed.steps, verdict, started_at)
             if isinstance(verdict, Succeeded):
                 return verdict
         try:
-            return await self._move(job, agent, verdict, performed.steps)
+            return await self._move(job, agent, verdict, performed)
         except DataRefused as error:
             # The write that ends a run must land.
             refused = Failed(error.code, f"the database refuses how this run ended: {error}")
-            return await self._move(job, agent, refused, performed.steps)
+            return await self._move(job, agent, refused, performed)
 
-    async def _move(self, job: ClaimedJob, agent: Agent, verdict: Verdict, passed: int) -> Verdict:
+    async def _move(self, job: ClaimedJob, agent: Agent, verdict: Verdict, performed: Performed) -> Verdict:
         """One move, or nothing where the lease is lost; the verdict that came to pass."""
         if isinstance(verdict, Lost):
             return verdict
         if isinstance(verdict, Review):
-            held = await self._patiently(job, lambda session: review.hold(session, job, verdict))
-            return verdict if held else _lost(job)
+            return await self._hold(job, agent, verdict, performed.message)
         if isinstance(verdict, Rerun):
             return await self._rerun(job, agent, verdict)
-        move = moves.settlement(job, verdict, version=agent.version, step=passed + 1)
+        move = moves.settlement(job, verdict, version=agent.version, step=performed.steps + 1)
         if not await self.group.submit(move):
             return _lost(job)
         if isinstance(verdict, Retry) and move.status == "FAILED":
@@ -100,12 +103,28 @@ class Settler:
             return raised(error, job, self.policy)
         return verdict
 
+    async def _hold(self, job: ClaimedJob, agent: Agent, verdict: Review, message: Input | None) -> Verdict:
+        request = await self._patiently(
+            job, lambda session: request_of(session, job, agent, message, verdict, self.waits)
+        )
+        held = await self._patiently(job, lambda session: review.hold(session, job, request))
+        match held:
+            case "lost":
+                return _lost(job)
+            case "let_through":
+                return Released("a bypass lets the answer through")
+        if held == "superseded":
+            _log.info("superseded by a newer change", extra={"action": "review_superseded", **job.labels})
+        return verdict
+
     async def _stale(
         self, job: ClaimedJob, agent: Agent, message: Input, verdict: Succeeded, error: StaleRow
     ) -> Verdict:
-        if agent.on_stale == "review" or not isinstance(message, Change) or not message.key:
-            answer = verdict.answer.model_dump_json()
-            return Review(error.code, (str(error),), raw=answer, proposed=answer)
+        answer = answer_text(verdict.answer)
+        tier = Tier.LOW.value if job.approval is None else job.approval.tier
+        asked = Review(error.code, (str(error),), raw=answer, proposed=answer, tier=tier, stale=error.changed)
+        if not isinstance(message, Change) or not message.key:
+            return asked
         with db.translated():
             async with self.pool.connection() as session:
                 row = await db.read_row(session, message.origin.schema, message.origin.table, message.key)
@@ -113,27 +132,32 @@ class Settler:
             return Rerun(error.code, str(error), payload=None)
         # `before` stays: what woke the agent is the way from there to the row as it stands.
         now = replace(message, after=row)
-        return Rerun(error.code, str(error), payload.write(now) if agent.wants(now) else None)
+        if agent.on_stale == "review":
+            read = message.after.read if isinstance(message.after, ReadRow) else set(row)
+            return replace(asked, now=replace(now, after=ReadRow(row, read & set(row))))
+        return Rerun(error.code, str(error), payload.write(now) if agent.wants(now) else None, error.changed)
 
     async def _rerun(self, job: ClaimedJob, agent: Agent, verdict: Rerun) -> Verdict:
         """Start again on the row as it stands; end the run where the row is gone or wakes the agent no more."""
-        payload = verdict.payload
-        if payload is None:
-            end = moves.Settlement(job.id, job.epoch, "CANCELLED", code=verdict.code, error=storable(verdict.error))
-            return verdict if await self.group.submit(end) else _lost(job)
         retry = Retry(verdict.code, verdict.error, self.policy.delay(job.attempt))
         move = moves.settlement(job, retry, version=agent.version, step=0)
+        if verdict.payload is None:
+            move = moves.Settlement(job.id, job.epoch, "CANCELLED", code=verdict.code, error=storable(verdict.error))
 
         async def write(session: db.Session) -> bool:
             async with db.async_transaction(session):
                 moved = (await moves.settle(session, [move]))[0]
-                if moved and move.status != "FAILED":
+                if moved:
+                    await review.withdraw(session, job, review.stale_text(verdict.stale))
+                if moved and verdict.payload is not None and move.status != "FAILED":
                     await steps.supersede(session, job.id)
-                    await outcome.refresh_input(session, job.id, payload)
+                    await outcome.refresh_input(session, job.id, verdict.payload)
             return moved
 
         if not await self._patiently(job, write):
             return _lost(job)
+        if verdict.payload is None:
+            return verdict
         return retry if move.status != "FAILED" else Failed(verdict.code, move.error or verdict.error)
 
     async def _patiently(self, job: ClaimedJob, write: Callable[[db.Session], Awaitable[Result]]) -> Result:

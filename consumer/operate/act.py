@@ -12,7 +12,7 @@ from consumer.errors import OperatorError, TransactionConflict
 from consumer.records import encode
 from consumer.records.jobs import storable
 
-SQL: Final = db.queries("operate")
+SQL: Final = {**db.queries("operate"), **db.queries("reviews")}
 # A conflict means that two sessions met on the same rows; each repeat lets the other one end first.
 _TRIES: Final = 5
 # Seconds, together with that of one wait for a lock (query `wait_for_locks`): no person waits longer than both.

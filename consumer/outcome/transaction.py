@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
-import math
 import re
-import struct
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any, Final
 
 from pydantic import BaseModel
 
 from consumer import db
 from consumer.errors import AgentError, ConfigurationError, Outage, StaleRow
-from consumer.records import UNCHANGED, Change, ReadRow
+from consumer.llm.render import render
+from consumer.records import Change, ReadRow
+from consumer.records.staleness import changed_columns
 
 # What would end, split or hide the outcome transaction; the first word after comments and white space.
 _CONTROL: Final = frozenset(
@@ -86,10 +84,22 @@ class OutcomeTransaction:
             if current is None:
                 raise StaleRow(f"the row {_shown(change)} is gone")
             if self._check_stale:
-                changed = changed_columns(change, current, set(columns))
-                if changed:
-                    raise StaleRow(f"{_shown(change)}: {', '.join(changed)} changed since the agent read the row")
+                _refuse_stale(change, current, set(columns))
             await db.update_row(self._session, change.origin.schema, change.origin.table, change.key, columns)
+
+    async def hold_as_seen(self, change: Change) -> None:
+        """Lock the row that a person decided about and refuse one that is another now, before the agent writes.
+
+        Raises:
+            StaleRow: a column that the run looked at has a different value now, or the row is gone.
+        """
+        if not self._check_stale or not change.key or not isinstance(change.after, ReadRow):
+            return
+        async with self._statement():
+            current = await db.lock_row(self._session, change.origin.schema, change.origin.table, change.key)
+            if current is None:
+                raise StaleRow(f"the row {_shown(change)} is gone")
+            _refuse_stale(change, current, set())
 
     def emit(self, topic: str, *, key: object, record: BaseModel | Mapping[str, Any], event_type: str = "") -> None:
         """Send `record` through the outbox; see the door."""
@@ -157,50 +167,25 @@ def _after_comment(statement: str, position: int) -> int:
     return len(statement)
 
 
-def changed_columns(change: Change, current: Mapping[str, Any], written: set[str]) -> list[str]:
-    """Columns whose value in the database is another one now than the agent saw.
-
-    Those the agent has read; where that is not known (a person approved an answer of an earlier attempt), all but those
-    about to be written, which an earlier run of the same agent may have filled.
-    """
-    row = change.row
-    read = set(row.read) if isinstance(row, ReadRow) else set(row) - written
-    return [
-        name
-        for name, value in dict(row).items()
-        if name in read and value is not UNCHANGED and name in current and not _same(value, current[name])
-    ]
-
-
-def _same(read: Any, current: Any) -> bool:
-    if isinstance(read, float) and isinstance(current, float):
-        # The log has a `real` in full (0.10000000149…), the table in its shortest form (0.1).
-        return read == current or read == _as_real(current) or (math.isnan(read) and math.isnan(current))
-    if isinstance(read, Decimal) and isinstance(current, Decimal):
-        return read == current or (read.is_nan() and current.is_nan())
-    if isinstance(read, dt.time) and isinstance(current, dt.time):
-        # The log has a `timetz` in UTC, and Python does not turn the clock past midnight.
-        return _in_utc(read) == _in_utc(current)
-    if isinstance(current, memoryview):
-        current = bytes(current)
-    return bool(read == current)
-
-
-def _as_real(value: float) -> float:
-    try:
-        (rounded,) = struct.unpack("f", struct.pack("f", value))
-    except OverflowError:
-        return value
-    return float(rounded)
-
-
-def _in_utc(time: dt.time) -> dt.time:
-    if time.utcoffset() is None:
-        return time
-    # Any day will do: only the time of it is looked at.
-    return dt.datetime.combine(dt.date(2000, 1, 2), time).astimezone(dt.UTC).timetz()
-
-
 def _shown(change: Change) -> str:
     key = ", ".join(f"{name}={value}" for name, value in (change.key or {}).items())
     return f"{change.origin.schema}.{change.origin.table}({key})"
+
+
+def _refuse_stale(change: Change, current: Mapping[str, Any], written: set[str]) -> None:
+    changed = changed_columns(change, current, written)
+    if changed:
+        # Not through the mapping itself: that would count as reading.
+        seen = change.row.whole if isinstance(change.row, ReadRow) else change.row
+        raise StaleRow(
+            f"{_shown(change)}: {', '.join(changed)} changed since the agent read the row",
+            changed={name: (_told(seen[name]), _told(current[name])) for name in changed},
+        )
+
+
+def _told(value: Any) -> str:
+    """A value of a row as a person is shown it, as JSON."""
+    try:
+        return render(value)
+    except AgentError:
+        return render(repr(value))

@@ -13,6 +13,7 @@ from consumer.agents.door import Agent, Input
 from consumer.errors import LeaseLost
 from consumer.moves import Settlement, settle
 from consumer.outcome.transaction import Emission, OutcomeTransaction
+from consumer.records import Change
 from consumer.records.jobs import ClaimedJob
 
 _SQL = db.queries("outcome")
@@ -55,6 +56,9 @@ async def write(session: db.Session, outcome: Outcome, send: Sender, *, system: 
             raise LeaseLost(f"run {job.id} is not ours any more (epoch {job.epoch})")
         transaction = OutcomeTransaction(session, check_stale=outcome.agent.on_stale != "write")
         try:
+            if job.approval is not None and isinstance(outcome.message, Change):
+                # The decision is about the row that the person saw, whichever way the agent writes.
+                await transaction.hold_as_seen(outcome.message)
             await outcome.agent.put(transaction, outcome.message, outcome.answer)
         finally:
             await transaction.close()

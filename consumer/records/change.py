@@ -10,7 +10,7 @@ import datetime as dt
 import enum
 import logging
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Final
@@ -58,9 +58,14 @@ class ReadRow(Mapping[str, Any]):
 
     __slots__ = ("_row", "read")
 
-    def __init__(self, row: Row) -> None:
+    def __init__(self, row: Row, read: Iterable[str] = ()) -> None:
         self._row = row
-        self.read: set[str] = set()
+        self.read: set[str] = set(read)
+
+    @property
+    def whole(self) -> Row:
+        """The row itself; looking at it is not counted."""
+        return self._row
 
     def __getitem__(self, column: str) -> Any:
         self.read.add(column)

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
 from pydantic import BaseModel
+
+from consumer.records.approval import Approval
+from consumer.records.change import Change
 
 # Longest error text kept on a job; the rest is in the logs.
 ERROR_LIMIT = 4000
@@ -50,6 +54,9 @@ class ClaimedJob:
     stored_steps: str | None
     lane: int | None = None
     merged: int = 0
+    approval: Approval | None = None
+    # What reviewers said when they asked for another attempt, oldest first.
+    feedback: tuple[str, ...] = ()
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> ClaimedJob:
@@ -81,6 +88,8 @@ class ClaimedJob:
             stored_steps=row["steps"],
             lane=row["key_hash"],
             merged=row["merged"],
+            approval=Approval.read(row["approval"]),
+            feedback=() if row["feedback"] is None else tuple(orjson.loads(row["feedback"])),
         )
 
     @property
@@ -121,12 +130,19 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """A person decides. `raw` is the model's text as received, `proposed` the answer where it could be parsed."""
+    """A person decides. `raw` is the model's text as received, `proposed` the answer where it could be parsed.
+
+    `tier` is None where it is not known, as of an answer that breaks rules. Where a row has changed, `stale` has
+    column → (as it was seen, as it stands), each as JSON text, and `now` the change with the row as it stands.
+    """
 
     code: str
     reasons: tuple[str, ...]
     raw: str | None
     proposed: str | None
+    tier: str | None = None
+    stale: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    now: Change | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +152,7 @@ class Rerun:
     code: str
     error: str
     payload: str | None
+    stale: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

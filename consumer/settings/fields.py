@@ -196,6 +196,19 @@ class Settings(BaseModel):
     )
     retry_cap_seconds: float = Field(300.0, gt=0, alias="ROWCALL_RETRY_CAP_SECONDS", description="longest retry delay")
 
+    review_expire_hours: float = Field(
+        168.0,
+        gt=0,
+        alias="ROWCALL_REVIEW_EXPIRE_HOURS",
+        description="how long a review waits for a decision before it is denied, unless its agent says otherwise",
+    )
+    review_escalate_hours: float = Field(
+        24.0,
+        gt=0,
+        alias="ROWCALL_REVIEW_ESCALATE_HOURS",
+        description="how long a review waits before it is escalated, unless its agent says otherwise",
+    )
+
     health_host: str = Field("127.0.0.1", alias="ROWCALL_HEALTH_HOST", description="address of /healthz, /metrics")
     health_port: int = Field(
         9100,

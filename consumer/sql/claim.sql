@@ -19,7 +19,14 @@ SELECT id, job_type, lease_epoch, attempt_count, max_attempts, input_kind, paylo
     CASE WHEN steps_done > 0 THEN (
         SELECT json_agg(json_build_object(
             'name', s.name, 'kind', s.kind, 'number', s.number, 'output', s.output::text))::text
-        FROM rowcall.job_steps s WHERE s.job_id = c.id AND s.superseded = 0) END AS steps
+        FROM rowcall.job_steps s WHERE s.job_id = c.id AND s.superseded = 0) END AS steps,
+    CASE WHEN c.approved_answer IS NOT NULL THEN (
+        SELECT json_build_object('review', r.id, 'digest', r.decided_digest, 'version', r.agent_version,
+            'edited', r.edited, 'tier', r.tier, 'code', r.code, 'seen', r.seen::text)::text
+        FROM rowcall.reviews r WHERE r.job_id = c.id AND r.state = 'APPROVED' ORDER BY r.id DESC LIMIT 1) END AS approval,
+    CASE WHEN c.asked_again > 0 THEN (
+        SELECT json_agg(r.decision_reason ORDER BY r.id)::text
+        FROM rowcall.reviews r WHERE r.job_id = c.id AND r.state = 'AGAIN') END AS feedback
 FROM rowcall.claim(%(agents)s, %(limit)s, %(owner)s, %(lease)s, %(deadline)s) AS c ORDER BY id;
 
 -- name: beat

@@ -182,13 +182,27 @@ RECLAIMED: Final = Metric("reclaimed", "counter", "runs taken from owners whose 
 JOBS: Final = Metric(
     "jobs",
     "counter",
-    "how attempts ended. released: given back by a drain without burning an attempt",
+    "how attempts ended. released: given back without burning an attempt, by a drain or for a bypass",
     {
         "agent": (),
         "outcome": ("succeeded", "retry", "review", "failed", "cancelled", "parked", "released", "rerun"),
     },
 )
 REVIEWS: Final = Metric("reviews_opened", "counter", "answers held for a person, by code", {"agent": (), "code": ()})
+REVIEWS_OPEN: Final = Metric(
+    "reviews_open",
+    "gauge",
+    "reviews that wait for a decision, by tier and by how long they have waited: less than an hour, a day, a week, or "
+    "longer; every worker counts all of them",
+    {"agent": (), "tier": (), "age": ()},
+)
+REVIEWS_ESCALATED: Final = Metric("reviews_escalated", "counter", "reviews that waited too long", {"agent": ()})
+REVIEWS_DECIDED: Final = Metric(
+    "reviews_decided",
+    "gauge",
+    "decisions of the last hour, by what became of the review; every worker counts all of them",
+    {"agent": (), "decision": ()},
+)
 RUN_SECONDS: Final = Metric("run_seconds", "histogram", "seconds of one attempt", {"agent": ()}, _SLOW)
 COMMIT_TO_RESULT_SECONDS: Final = Metric(
     "commit_to_result_seconds",

@@ -31,7 +31,7 @@ def test_a_held_answer_is_listed_shown_approved_and_the_second_decision_is_refus
     assert (shown["proposed_answer"], shown["reasons"], shown["raw_answer"]) == ({"n": 5}, ["too short"], "raw")
     approved = run(executing, "reviews", "approve", str(review), "--by", "bob", "--reason", "it is right")
     assert f"review {review} approved: job {job_id} goes on" in approved.stdout, approved.stderr
-    late = run(executing, "reviews", "reject", str(review))
+    late = run(executing, "reviews", "reject", str(review), "--reason", "too late")
     assert late.returncode == 1
     assert "APPROVED by bob" in one_line(late)
     row = job(executing, job_id)

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 
-from consumer.agents.door import Agent, Context, Transaction
+from consumer.agents.door import Agent, Context, Tier, Transaction
 from consumer.records import Event
 from tests.agents.doing import Note
 
@@ -47,3 +47,14 @@ def crash(at: str) -> None:
     """End this process as a power cut would, if this is the place."""
     if os.environ.get("ROWCALL_CRASH_AT") == at:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+held = Agent(name="crasher-held", version=1, answer=Note)
+held.run(run)
+held.write(write)
+
+
+@held.tier
+def tier(event: Event, answer: Note) -> Tier:
+    """The same, but a person decides first."""
+    return Tier.MEDIUM

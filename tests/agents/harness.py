@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -21,7 +23,8 @@ from tests.agents.writing import TABLES
 CLEAR = """
 DROP FUNCTION IF EXISTS public.steal() CASCADE;
 TRUNCATE rowcall.agents, rowcall.agent_starts, rowcall.agent_jobs, rowcall.lanes, rowcall.job_steps,
-    rowcall.external_calls, rowcall.outbox, rowcall.reviews, rowcall.coalesced_events, public.effects, public.items,
+    rowcall.external_calls, rowcall.outbox, rowcall.reviews, rowcall.review_events, rowcall.bypasses,
+    rowcall.coalesced_events, public.effects, public.items,
     rowcall.effects;
 """
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED", "REJECTED")
@@ -84,16 +87,27 @@ class Records:
         )  # fmt: skip
         return int(row["id"])
 
-    async def add_change(self, agent: str, row: dict[str, Any], *, before: dict[str, Any] | None = None) -> int:
-        """Queue a run for a change of public.items."""
-        origin = Origin("cdc", "app", "public", "items", 7, 7, 1_700_000_000_000)
+    async def add_change(
+        self,
+        agent: str,
+        row: dict[str, Any],
+        *,
+        before: dict[str, Any] | None = None,
+        gone: bool = False,
+        parent: int | None = None,
+        committed: int = 1_700_000_000,
+    ) -> int:
+        """Queue a run for a change of public.items; of its deletion where `gone`, made by run `parent` if given."""
+        origin = Origin("cdc", "app", "public", "items", 7, 7, committed * 1000)
         operation = Operation.UPDATE if before else Operation.CREATE
         change = Change(f"rc1:{uuid.uuid4().hex}", operation, before, row, {"id": row["id"]}, origin)
+        if gone:
+            change = replace(change, operation=Operation.DELETE, before=row, after=None)
         added = await self.one(
             "INSERT INTO rowcall.agent_jobs (job_type, input_kind, payload, event_id, key_hash, source_topic, "
-            "source_partition, source_offset) VALUES (%s, 'change', %s::json, %s, %s, 'cdc.public.items', 0, 1) "
-            "RETURNING id",
-            agent, payload.write(change), change.id, row["id"],
+            "source_partition, source_offset, parent_job, occurred_at) VALUES (%s, 'change', %s::json, %s, %s, "
+            "'cdc.public.items', 0, 1, %s, to_timestamp(%s)) RETURNING id",
+            agent, payload.write(change), change.id, row["id"], parent, committed,
         )  # fmt: skip
         return int(added["id"])
 
@@ -153,7 +167,7 @@ async def records(url: str, *, clear: bool = False) -> AsyncIterator[Records]:
             await Records(session).clear()
         for agent in AGENTS:
             await session.execute(
-                "INSERT INTO rowcall.agents (name, version) VALUES (%s, %s) ON CONFLICT (name) DO NOTHING",
-                (agent.name, agent.version),
+                "INSERT INTO rowcall.agents (name, version, options) VALUES (%s, %s, %s) ON CONFLICT (name) DO NOTHING",
+                (agent.name, agent.version, json.dumps(agent.options)),
             )
         yield Records(session)

@@ -72,6 +72,11 @@ def model() -> Iterator[Endpoint]:
 
 @pytest.fixture
 def start(database: str, model: Endpoint, tmp_path: Path) -> Iterator[Start]:
+    yield from workers_of(database, model, tmp_path)
+
+
+def workers_of(database: str, model: Endpoint, tmp_path: Path) -> Iterator[Start]:
+    """Starts workers on the database; ends them all afterwards."""
     workers: list[Worker] = []
 
     def begin(crash_at: str = "", **changed: Any) -> Worker:

@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterator
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
-from consumer import db, operate, validate
-from consumer.agents.door import Agent, answer_text
+from consumer import db, operate
+from consumer.agents.door import Agent, answer_text, read_answer_text
 from consumer.errors import OperatorError
 from consumer.operate import Act
-from consumer.records.jobs import Succeeded
 from tests.integration.acting import ACT, ENDED, LIVE, claim, end, insert, job, job_in, open_review
 
 
@@ -28,6 +27,10 @@ class Aliased(BaseModel):
 
     full_title: str = Field(alias="fullTitle")
     size: int = 0
+
+
+AGENT = Agent(name="a", version=1, answer=Answer)
+ALIASED = Agent(name="a", version=1, answer=Aliased)
 
 
 @pytest.fixture
@@ -53,7 +56,7 @@ def test_only_a_run_that_waits_for_review_is_decided(
 def test_approving_lets_the_run_go_on_without_costing_an_attempt(session: db.SyncSession) -> None:
     job_id = job_in(session, "WAITING_REVIEW")
     review = open_review(session, job_id)
-    decided = operate.approve(session, review, ACT, schema=Answer)
+    decided = operate.approve(session, review, ACT, agent=AGENT)
     after = job(session, job_id)
     assert decided == operate.Decided(review, job_id, "APPROVED")
     assert (after["status"], after["approved_answer"], after["approved_by"]) == ("PENDING", {"title": "hello"}, "ada")
@@ -64,7 +67,7 @@ def test_approving_lets_the_run_go_on_without_costing_an_attempt(session: db.Syn
 
 def test_approving_an_edited_answer_writes_that_one(session: db.SyncSession) -> None:
     job_id = job_in(session, "WAITING_REVIEW")
-    decided = operate.approve(session, open_review(session, job_id, None), ACT, answer={"title": "mine"}, schema=Answer)
+    decided = operate.approve(session, open_review(session, job_id, None), ACT, answer={"title": "mine"}, agent=AGENT)
     assert decided.edited
     assert job(session, job_id)["approved_answer"] == {"title": "mine"}
 
@@ -73,19 +76,18 @@ def test_a_proposed_answer_with_aliases_can_be_approved(session: db.SyncSession)
     proposed = answer_text(Aliased(fullTitle="x"))
     review = open_review(session, job_in(session, "WAITING_REVIEW"), proposed)
     assert operate.show_review(session, review).proposed_answer == {"full_title": "x", "size": 0}
-    assert operate.approve(session, review, ACT, schema=Aliased).state == "APPROVED"
+    assert operate.approve(session, review, ACT, agent=ALIASED).state == "APPROVED"
 
 
 def test_a_worker_reads_the_very_answer_that_a_person_gave(session: db.SyncSession) -> None:
     job_id = job_in(session, "WAITING_REVIEW")
     given = {"fullTitle": "nul \x00", "size": 2**80}
-    operate.approve(session, open_review(session, job_id, None), ACT, answer=given, schema=Aliased)
+    operate.approve(session, open_review(session, job_id, None), ACT, answer=given, agent=ALIASED)
     row = session.execute(
         "SELECT approved_answer::text AS text FROM rowcall.agent_jobs WHERE id = %s", (job_id,)
     ).fetchone()
     assert row is not None
-    read = validate.approved(Agent(name="a", version=1, answer=Aliased), row["text"])
-    assert read == Succeeded(Aliased(fullTitle="nul \x00", size=2**80))
+    assert read_answer_text(Aliased, row["text"]) == Aliased(fullTitle="nul \x00", size=2**80)
 
 
 def test_an_answer_that_json_has_not_is_refused(session: db.SyncSession) -> None:
@@ -99,9 +101,9 @@ def test_an_answer_that_breaks_the_schema_is_not_approved(session: db.SyncSessio
     job_id = job_in(session, "WAITING_REVIEW")
     review = open_review(session, job_id)
     with pytest.raises(OperatorError, match="title"):
-        operate.approve(session, review, ACT, answer={"title": 5}, schema=Answer)
+        operate.approve(session, review, ACT, answer={"title": 5}, agent=AGENT)
     with pytest.raises(OperatorError, match="extra"):
-        operate.approve(session, review, ACT, answer={"title": "x", "extra": 1}, schema=Answer)
+        operate.approve(session, review, ACT, answer={"title": "x", "extra": 1}, agent=AGENT)
     assert job(session, job_id)["status"] == "WAITING_REVIEW"
     assert operate.show_review(session, review).review["state"] == "OPEN"
 
@@ -139,7 +141,7 @@ def test_the_first_decision_wins(session: db.SyncSession, database: str) -> None
             with db.connect(database, name=name) as own:
                 start.wait()
                 try:
-                    outcome[name] = act(own, review, Act(name)).state
+                    outcome[name] = act(own, review, Act(name, "because")).state
                 except OperatorError as error:
                     outcome[name] = error.code
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from consumer import db, operate
-from consumer.outcome.transaction import changed_columns
 from consumer.records import UNCHANGED, Change, Infinity, Operation, Origin, payload
+from consumer.records.staleness import changed_columns
 from tests.agents.harness import Records, running, settings
 from tests.agents.shared import database, view
 
@@ -98,7 +98,6 @@ async def test_a_stale_row_can_be_approved_and_is_checked_again(database: str, v
     with db.connect(database, name="person") as person:
         async with running(settings(database)):
             await view.wait(job_id, "WAITING_REVIEW")
-            await view.execute("UPDATE public.items SET amount = 5.00")
             review = await view.one("SELECT id FROM rowcall.reviews")
             operate.approve(person, review["id"], operate.Act("ann"))
             job = await view.wait(job_id)

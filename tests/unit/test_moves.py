@@ -158,7 +158,7 @@ def test_an_answer_is_valid_under_its_alias_and_its_name(answer: Any) -> None:
 def test_an_approved_answer_is_valid_as_the_review_proposed_it() -> None:
     held = validate.judge(agent, EVENT, Answer(Title="x", risk=7))
     assert isinstance(held, Review) and held.code == "tier_high" and held.proposed is not None
-    assert validate.approved(agent, held.proposed) == Succeeded(Answer(Title="x", risk=7))
+    assert validate.approved(agent, EVENT, held.proposed) == Succeeded(Answer(Title="x", risk=7))
 
 
 @pytest.mark.parametrize(

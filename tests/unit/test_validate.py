@@ -126,7 +126,7 @@ def test_what_is_proposed_can_be_approved() -> None:
     made.tier(lambda *_: Tier.HIGH)
     held = validate.judge(made, EVENT, RICH)
     assert isinstance(held, Review) and held.proposed is not None
-    assert validate.approved(made, held.proposed) == Succeeded(RICH)
+    assert validate.approved(made, EVENT, held.proposed) == Succeeded(RICH)
 
 
 @pytest.mark.parametrize("name", ["big", "theBig"])

@@ -10,6 +10,7 @@ AS $$
 DECLARE
     v_seq bigint;
     v_count integer;
+    v_met bigint[];
 BEGIN
     IF NOT EXISTS (SELECT FROM rowcall.agent_jobs
                    WHERE lane_seq IS NULL AND status = 'PENDING' AND run_after <= rowcall.now()) THEN
@@ -31,8 +32,14 @@ BEGIN
         INSERT INTO rowcall.lanes AS l (agent, key_hash, head, ready_at)
         SELECT job_type, key_hash, min(id), min(run_after) FROM placed GROUP BY 1, 2 ORDER BY 1, 2
         ON CONFLICT (agent, key_hash) DO UPDATE SET head = l.head
-        RETURNING 1
+        RETURNING l.head
     )
-    SELECT count(*) FROM placed INTO v_count;
+    SELECT (SELECT count(*) FROM placed), (
+        SELECT array_agg(head) FROM (SELECT head FROM laned EXCEPT SELECT id FROM placed) met)
+    INTO v_count, v_met;
+    -- The newer jobs may take the place of reviews they now stand behind. Their lanes are held here already.
+    IF v_met IS NOT NULL AND EXISTS (SELECT FROM rowcall.reviews WHERE state = 'OPEN') THEN
+        PERFORM rowcall.supersede_reviews(v_met);
+    END IF;
     RETURN v_count;
 END $$;

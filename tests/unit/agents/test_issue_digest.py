@@ -38,6 +38,7 @@ class Run:
         self.asked: list[Any] = []
         self.steps: list[tuple[str, StepKind]] = []
         self.run_id, self.attempt, self.idempotency_key, self.merged = 1, 1, "k", 0
+        self.feedback: tuple[str, ...] = ()
 
     @property
     def sql(self) -> Run:
