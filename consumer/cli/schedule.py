@@ -46,6 +46,8 @@ def schedule() -> None:
       agent = "issue-digest"
       payload = { repository = "shop", day = "{slot:%Y-%m-%d}" }
       dedupe_key = "shop:{slot:%Y-%m-%d}"
+
+    Example: ROWCALL_SCHEDULES=schedules.toml rowcall schedule run
     """
 
 

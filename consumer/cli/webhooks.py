@@ -28,6 +28,8 @@ def webhooks() -> None:
       secrets = ["GITHUB_WEBHOOK_SECRET"]
 
     The sender's URL is /webhooks/<source>; agents subscribe to the topic webhooks.received.
+
+    Example: ROWCALL_WEBHOOKS=webhooks.toml rowcall webhooks run
     """
 
 
