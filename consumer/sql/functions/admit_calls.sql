@@ -38,10 +38,11 @@ BEGIN
             ('tokens:' || p_endpoint, coalesce(p_rate / 10, 0)) ON CONFLICT DO NOTHING;
         PERFORM FROM rowcall.buckets WHERE name IN ('calls:' || p_endpoint, 'tokens:' || p_endpoint) ORDER BY name
             FOR UPDATE;
-        SELECT least(greatest(1, p_calls / 10),
-            permits + p_calls / p_calls_seconds * extract(epoch FROM rowcall.now() - filled_at))
+        SELECT CASE WHEN p_calls IS NOT NULL THEN least(greatest(1, p_calls / 10),
+            permits + p_calls / p_calls_seconds * extract(epoch FROM rowcall.now() - filled_at)) END
         FROM rowcall.buckets WHERE name = 'calls:' || p_endpoint INTO v_calls;
-        SELECT least(p_rate / 10, permits + p_rate / p_rate_seconds * extract(epoch FROM rowcall.now() - filled_at))
+        SELECT CASE WHEN p_rate IS NOT NULL THEN least(p_rate / 10,
+            permits + p_rate / p_rate_seconds * extract(epoch FROM rowcall.now() - filled_at)) END
         FROM rowcall.buckets WHERE name = 'tokens:' || p_endpoint INTO v_rate;
     END IF;
     SELECT greatest(0, extract(epoch FROM b.paused_until - rowcall.now())) FROM rowcall.buckets b

@@ -7,11 +7,14 @@ DECLARE
     v_burst double precision := greatest(1.0, p_runs / 10.0);
     v_permits double precision;
 BEGIN
+    IF NOT pg_try_advisory_xact_lock(hashtextextended('rowcall.bucket ' || p_agent, 0)) THEN
+        RETURN 0;
+    END IF;
     SELECT least(v_burst, permits + p_runs / p_seconds * extract(epoch FROM rowcall.now() - filled_at))
-    FROM rowcall.buckets WHERE name = 'agent:' || p_agent FOR UPDATE SKIP LOCKED INTO v_permits;
+    FROM rowcall.buckets WHERE name = 'agent:' || p_agent INTO v_permits;
     IF NOT FOUND THEN
-        INSERT INTO rowcall.buckets (name, permits) VALUES ('agent:' || p_agent, v_burst) ON CONFLICT DO NOTHING;
-        RETURN CASE WHEN FOUND THEN floor(v_burst)::integer ELSE 0 END;
+        INSERT INTO rowcall.buckets (name, permits) VALUES ('agent:' || p_agent, v_burst);
+        RETURN floor(v_burst)::integer;
     END IF;
     IF v_permits >= 1 THEN
         UPDATE rowcall.buckets SET permits = v_permits, filled_at = rowcall.now() WHERE name = 'agent:' || p_agent;

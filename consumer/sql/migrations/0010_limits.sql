@@ -4,12 +4,6 @@
 -- A run holds its slot by being RUNNING with it, so that whatever ends, releases or reclaims the run frees the slot.
 ALTER TABLE rowcall.agent_jobs ADD COLUMN slot integer CHECK (slot > 0);
 CREATE UNIQUE INDEX jobs_slot ON rowcall.agent_jobs (job_type, slot) WHERE status = 'RUNNING' AND slot IS NOT NULL;
--- Rows to lock while a slot is given away; they hold nothing.
-CREATE TABLE rowcall.slots (
-    agent text NOT NULL,
-    number integer NOT NULL,
-    PRIMARY KEY (agent, number)
-);
 
 ALTER TABLE rowcall.agent_jobs ADD CONSTRAINT priority_has_a_range CHECK (priority BETWEEN -100 AND 100);
 
