@@ -69,7 +69,7 @@ def test_many_callers_at_once_never_use_more_than_the_budget(database: str, flee
     assert held == 0
     assert fleet.one("SELECT sum(tokens)::int FROM rowcall.spend WHERE state = 'SETTLED'") == used
     assert verdicts(fleet.admit(runs[:5], tokens=150)) == ["spent"] * 5
-    assert len(fleet.rows("SELECT FROM rowcall.holds")) == len(fleet.keep()) == 1, "one flip, one alert"
+    assert len(fleet.rows("SELECT 1 FROM rowcall.holds")) == len(fleet.keep()) == 1, "one flip, one alert"
 
 
 def test_use_above_a_reservation_exceeds_by_that_much_and_no_more(fleet: Fleet) -> None:
@@ -181,7 +181,7 @@ def test_a_call_that_exceeds_a_whole_budget_ends_its_run_and_no_other(fleet: Fle
     runs = running(fleet, 2)
     assert verdicts(fleet.admit(runs[:1], tokens=1001)) == ["too_large"]
     assert verdicts(fleet.admit(runs[1:], tokens=1000)) == ["go"]
-    assert fleet.rows("SELECT FROM rowcall.holds") == []
+    assert fleet.rows("SELECT 1 FROM rowcall.holds") == []
 
 
 def test_the_narrowest_of_several_budgets_decides_and_money_counts_as_tokens_do(fleet: Fleet) -> None:
@@ -213,7 +213,7 @@ def test_caps_of_a_run_and_of_its_root_event_stop_these_alone(fleet: Fleet) -> N
     (three,) = running(fleet, 1, root_event="r")
     assert verdicts(fleet.admit([three])) == ["root_cap"]
     assert verdicts(fleet.admit([stranger])) == ["go"]
-    assert fleet.rows("SELECT FROM rowcall.holds") == []
+    assert fleet.rows("SELECT 1 FROM rowcall.holds") == []
 
 
 def test_callers_of_one_root_event_at_once_stay_within_its_cap(database: str, fleet: Fleet) -> None:

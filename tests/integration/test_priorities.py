@@ -38,8 +38,8 @@ def test_lanes_of_a_higher_priority_are_claimed_first_and_equal_ones_by_age(flee
     assert sorted(first) == sorted(low + high + middle)
     counts = dict.fromkeys((*low, *high, *middle), 0)
     for _ in range(60):
-        fleet.rows("UPDATE rowcall.agent_jobs SET status = 'PENDING', owner = NULL, locked_until = NULL, deadline = NULL, "
-                   "lane_seq = id WHERE status = 'RUNNING'")  # fmt: skip
+        fleet.rows("UPDATE rowcall.agent_jobs SET status = 'PENDING', owner = NULL, locked_until = NULL, "
+                   "deadline = NULL, lane_seq = id WHERE status = 'RUNNING'")  # fmt: skip
         fleet.rows("UPDATE rowcall.lanes SET ready_at = now() - make_interval(secs => 1000 - head)")
         for run in fleet.claim(2):
             counts[run["id"]] += 1

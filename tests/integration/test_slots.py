@@ -90,7 +90,7 @@ def test_agents_without_a_limit_take_no_slot(fleet: Fleet) -> None:
     fleet.add(200, agent="b")
     fleet.promote()
     assert len(fleet.claim(500, "a", "b")) == 200
-    assert fleet.rows("SELECT FROM rowcall.agent_jobs WHERE slot IS NOT NULL") == []
+    assert fleet.rows("SELECT 1 FROM rowcall.agent_jobs WHERE slot IS NOT NULL") == []
 
 
 def test_many_claimers_at_once_never_hold_more_than_the_limit_and_leave_nothing_taken(
