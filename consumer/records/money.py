@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from decimal import Decimal, InvalidOperation
+from decimal import ROUND_CEILING, Decimal, InvalidOperation
 from typing import Final
 
 _MILLION: Final = 1_000_000
@@ -22,7 +22,7 @@ def read_money(text: str) -> int:
         amount = Decimal("NaN")
     if not amount.is_finite() or not 0 <= amount <= _MOST:
         raise ValueError(f"{text!r} is no amount of money; write a number from 0 on, such as 0.25")
-    return -int(-amount * _MILLION // 1)
+    return int((amount * _MILLION).to_integral_value(ROUND_CEILING))
 
 
 def cost(tokens: int, per_million: Decimal) -> Decimal:
