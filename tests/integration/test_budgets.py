@@ -72,6 +72,24 @@ def test_many_callers_at_once_never_use_more_than_the_budget(database: str, flee
     assert len(fleet.rows("SELECT 1 FROM rowcall.holds")) == len(fleet.keep()) == 1, "one flip, one alert"
 
 
+def test_a_caller_waits_for_a_reservation_that_is_just_being_made(database: str, fleet: Fleet) -> None:
+    fleet.budget(1000, agent="a")
+    first, second = running(fleet, 2)
+    open_ = Fleet(database, autocommit=False)
+    # Makes the window's row, which the second caller must find.
+    fleet.settle_calls([fleet.admit([first], tokens=1)[0]["reservation"]], 0)
+    assert verdicts(open_.admit([first], tokens=600)) == ["go"]
+    given: list[str] = []
+    thread = threading.Thread(target=lambda: given.extend(verdicts(fleet.admit([second], tokens=600))))
+    thread.start()
+    thread.join(0.3)
+    assert given == []
+    open_.session.commit()
+    thread.join(10)
+    assert given == ["wait"]
+    open_.close()
+
+
 def test_use_above_a_reservation_exceeds_by_that_much_and_no_more(fleet: Fleet) -> None:
     fleet.budget(1000, agent="a")
     runs = running(fleet, 20)

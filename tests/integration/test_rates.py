@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -76,7 +77,7 @@ def test_the_endpoints_calls_are_shared_and_those_that_wait_are_told_their_turn(
 ) -> None:
     fleet.agent()
     runs = running(fleet, 40)
-    rate = {"calls": 60.0, "calls_seconds": 60.0}
+    rate: dict[str, Any] = {"calls": 60.0, "calls_seconds": 60.0}
     other = Fleet(database)
     first, second = fleet.admit(runs[:4], **rate), other.admit(runs[4:10], **rate)
     assert [row["verdict"] for row in first] == ["go"] * 4
@@ -95,7 +96,7 @@ def test_the_endpoints_calls_are_shared_and_those_that_wait_are_told_their_turn(
 def test_the_endpoints_tokens_are_counted_as_reserved(fleet: Fleet, clock: Clock) -> None:
     fleet.agent()
     runs = running(fleet, 10)
-    rate = {"rate": 10_000.0, "rate_seconds": 60.0}
+    rate: dict[str, Any] = {"rate": 10_000.0, "rate_seconds": 60.0}
     verdicts = [row["verdict"] for row in fleet.admit(runs, tokens=400, **rate)]
     assert verdicts == ["go"] * 2 + ["wait"] * 8
     clock.advance(60)
