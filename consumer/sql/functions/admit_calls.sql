@@ -55,6 +55,8 @@ BEGIN
     INSERT INTO rowcall.budget_usage (budget_id, starts_at)
     SELECT DISTINCT b.id, rowcall.period_start(b.period) FROM rowcall.budgets b JOIN rowcall.agent_jobs j
         ON j.id = ANY (p_ids) AND (b.agent IS NULL OR b.agent = j.job_type) AND (b.tenant IS NULL OR b.tenant = j.tenant)
+    WHERE NOT EXISTS (SELECT FROM rowcall.budget_usage u
+        WHERE u.budget_id = b.id AND u.starts_at = rowcall.period_start(b.period))
     ORDER BY 1 ON CONFLICT DO NOTHING;
     PERFORM FROM rowcall.budget_usage u JOIN rowcall.budgets b ON b.id = u.budget_id
     WHERE u.starts_at = rowcall.period_start(b.period) AND EXISTS (
