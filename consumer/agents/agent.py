@@ -12,8 +12,8 @@ from pydantic import BaseModel
 
 from consumer.agents.answers import Tier
 from consumer.agents.context import Context, Transaction
-from consumer.agents.triggers import Coalesce, coalesce_fault, columns_fault, watching
 from consumer.agents.limits import limit_options
+from consumer.agents.triggers import Coalesce, coalesce_fault, columns_fault, watching
 from consumer.errors import AgentError, ConfigurationError
 from consumer.records import Change, Event
 
