@@ -30,7 +30,6 @@ _TIMES = ["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%
 )
 @click.option("--priority", type=click.IntRange(-100, 100), default=0, show_default=True,
               help="Lanes of a higher one are served first.")  # fmt: skip
-@click.option("--force", is_flag=True, help="Also for an agent that is not known yet; never for a retired one.")
 @as_json
 def enqueue(
     agent: str,
