@@ -133,8 +133,8 @@ class Agent:
     @property
     def options(self) -> dict[str, Any]:
         """What the database must know of the agent to move its runs; plain JSON, compared at activation."""
-        return {} if self.on_newer == "supersede" else {"on_newer": self.on_newer}
-        return limit_options(self)
+        newer = {} if self.on_newer == "supersede" else {"on_newer": self.on_newer}
+        return {**newer, **limit_options(self)}
 
     @property
     def writes(self) -> bool:

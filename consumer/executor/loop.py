@@ -17,11 +17,10 @@ from consumer.executor.beat import Beat
 from consumer.executor.commit import GroupCommit
 from consumer.executor.context import PoolReader, Services
 from consumer.executor.holding import Waits
-from consumer.executor.measure import attempt_ended
-from consumer.executor.outside import Outside
-from consumer.executor.review_clock import ReviewClock
 from consumer.executor.measure import attempt_ended, hold_changed
+from consumer.executor.outside import Outside
 from consumer.executor.permits import Permits
+from consumer.executor.review_clock import ReviewClock
 from consumer.executor.run import Performed, RetryPolicy, perform
 from consumer.executor.settlement import Settler
 from consumer.executor.wake import Wake

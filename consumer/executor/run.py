@@ -34,7 +34,6 @@ from consumer.errors import (
 from consumer.executor.context import RunContext, Services
 from consumer.records import Change, ReadRow, payload
 from consumer.records.approval import Approval
-from consumer.records.jobs import ClaimedJob, Failed, Lost, Released, Retry, Review, Succeeded, Verdict
 from consumer.records.jobs import ClaimedJob, Failed, Lost, Parked, Released, Retry, Review, Succeeded, Verdict
 
 _log = logging.getLogger(__name__)

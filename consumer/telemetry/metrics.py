@@ -246,6 +246,7 @@ EFFECTS: Final = Metric(
     "counter",
     "moves of effects in the ledger, by the state they came to; a person's decisions are in the audit",
     {"agent": (), "state": ("planned", "sent", "confirmed", "unknown", "failed")},
+)
 CALLS_ADMITTED: Final = Metric(
     "calls_admitted",
     "counter",
