@@ -39,6 +39,7 @@ def enqueue(
     run_after: dt.datetime | None = None,
     max_attempts: int = 5,
     tenant: str = "default",
+    priority: int = 0,
     known: Iterable[str] = (),
     force: bool = False,
 ) -> Queued:
@@ -59,6 +60,7 @@ def enqueue(
         "run_after": run_after,
         "max_attempts": max_attempts,
         "tenant": tenant,
+        "priority": priority,
     }
     try:
         with db.transaction(session):

@@ -10,6 +10,7 @@ RowcallError
 ├── StaleRow                a row the agent read has changed before its write: apply `on_stale`
 ├── RunCancelled            the run was cancelled while it ran: stop, write nothing
 ├── DeadlineExceeded        the run's hard deadline is over: stop it, retry or fail by its attempts
+├── BudgetSpent             a budget does not allow the next model call: park the run, or fail it where nothing helps
 ├── AgentError              the agent's code broke a rule of the door: fail the run, no retry
 ├── HttpError               a call of an agent to the outside gave nothing usable
 │   ├── HttpRetryable       nothing happened out there, or sending it again does no harm: retry
@@ -105,6 +106,20 @@ class DeadlineExceeded(RowcallError):
     """The run's hard deadline passed; heartbeats cannot extend it."""
 
     code = "deadline_exceeded"
+
+
+class BudgetSpent(RowcallError):
+    """A model call would go beyond a budget; nothing was sent.
+
+    `reason` is why the run is parked (`budget`: until it is raised or its window turns; `budget_root`: until a person
+    retries it), or None where waiting cannot help: the call or the run alone goes beyond its limit.
+    """
+
+    code = "budget_spent"
+
+    def __init__(self, message: str, *, code: str, reason: str | None) -> None:
+        super().__init__(message, code=code)
+        self.reason = reason
 
 
 class AgentError(RowcallError):

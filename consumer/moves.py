@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, assert_never
 
 from consumer import db
-from consumer.records.jobs import ClaimedJob, Failed, Released, Retry, Succeeded, storable
+from consumer.records.jobs import ClaimedJob, Failed, Parked, Released, Retry, Succeeded, storable
 
 _SQL = db.queries("moves")
 # A delay an agent asks for: at most 10 years, so that any number it gives is a time Postgres has.
@@ -36,7 +36,7 @@ class Settlement:
 
 
 def settlement(
-    job: ClaimedJob, verdict: Succeeded | Retry | Failed | Released, *, version: int, step: int
+    job: ClaimedJob, verdict: Succeeded | Retry | Failed | Released | Parked, *, version: int, step: int
 ) -> Settlement:
     """The move that a verdict asks for."""
     match verdict:
@@ -56,6 +56,16 @@ def settlement(
             return Settlement(job.id, job.epoch, "FAILED", code=_code(code), error=storable(error))
         case Released(reason, delay):
             return Settlement(job.id, job.epoch, "PENDING", reason=storable(reason), delay=bounded(delay), attempts=-1)
+        case Parked(reason, code, error):
+            return Settlement(
+                job.id,
+                job.epoch,
+                "PARKED",
+                code=_code(code),
+                error=storable(error),
+                reason=storable(reason),
+                attempts=-1,
+            )
     assert_never(verdict)
 
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from consumer.agents.answers import Tier
 from consumer.agents.context import Context, Transaction
+from consumer.agents.limits import limit_options
 from consumer.agents.triggers import Coalesce, coalesce_fault, columns_fault, watching
 from consumer.errors import AgentError, ConfigurationError
 from consumer.records import Change, Event
@@ -45,6 +46,12 @@ class Agent:
         on_newer: what a newer change of the same row does to an undecided review: supersede it, or wait behind it.
         review_expires: how long a review waits before it is denied; ROWCALL_REVIEW_EXPIRE_HOURS where None.
         review_escalates: how long before it is escalated; ROWCALL_REVIEW_ESCALATE_HOURS where None.
+        concurrency: runs of this agent under way at once, over all workers; None is no limit.
+        rate: runs that may start, over all workers, such as "100/min"; None is no limit.
+        priority: -100 to 100; where workers are short, agents of a higher one are served first, four times in five.
+        storm: runs woken by one table in a minute, above which that table's runs are held for a while.
+        run_tokens, root_tokens: what the model calls of one run, or of all runs of one root event, may use.
+        run_money, root_money: the same in the currency of MODEL_PRICE_INPUT, such as "0.25".
     """
 
     name: str
@@ -59,6 +66,14 @@ class Agent:
     on_newer: Literal["supersede", "wait"] = "supersede"
     review_expires: dt.timedelta | None = None
     review_escalates: dt.timedelta | None = None
+    concurrency: int | None = None
+    rate: str | None = None
+    priority: int = 0
+    storm: int | None = None
+    run_tokens: int | None = None
+    run_money: str | None = None
+    root_tokens: int | None = None
+    root_money: str | None = None
     description: str = ""
     columns: Sequence[str] = ()
     coalesce: Coalesce | None = None
@@ -118,7 +133,8 @@ class Agent:
     @property
     def options(self) -> dict[str, Any]:
         """What the database must know of the agent to move its runs; plain JSON, compared at activation."""
-        return {} if self.on_newer == "supersede" else {"on_newer": self.on_newer}
+        newer = {} if self.on_newer == "supersede" else {"on_newer": self.on_newer}
+        return {**newer, **limit_options(self)}
 
     @property
     def writes(self) -> bool:
@@ -218,6 +234,7 @@ class Agent:
         for name, time in (("review_expires", self.review_expires), ("review_escalates", self.review_escalates)):
             if time is not None and time <= dt.timedelta():
                 raise ConfigurationError(f"agent {self.name}: {name} must be longer than nothing; it is {time}")
+        limit_options(self)
         self._check_functions()
 
     def _check_functions(self) -> None:

@@ -26,6 +26,8 @@ COMMANDS = {
     "effects": ("consumer.cli.effects:effects", "What agents did outside: list, show, resolve what nobody knows."),
     "dead-letters": ("consumer.cli.dead_letters:dead_letters", "Messages that could not be handled."),
     "agents": ("consumer.cli.agents:agents", "List, activate, pause, resume and retire agents."),
+    "limits": ("consumer.cli.limits:limits", "Concurrency, rate, priority and storm limits of agents."),
+    "budgets": ("consumer.cli.budgets:budgets", "What agents and tenants may spend on the model."),
     "example-tables": ("consumer.cli.example_tables:example_tables", "Create the tables of the example agents."),
     "schedule": ("consumer.cli.schedule:schedule", "Queue runs by the clock: run, list, pause, backfill."),
     "webhooks": ("consumer.cli.webhooks:webhooks", "Receive webhooks: run the endpoint, check its sources."),

@@ -28,6 +28,8 @@ _TIMES = ["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%
     is_flag=True,
     help="Also for an agent that is not known yet or expects row changes; never for a retired one.",
 )
+@click.option("--priority", type=click.IntRange(-100, 100), default=0, show_default=True,
+              help="Lanes of a higher one are served first.")  # fmt: skip
 @as_json
 def enqueue(
     agent: str,
@@ -36,6 +38,7 @@ def enqueue(
     key: str | None,
     run_after: dt.datetime | None,
     max_attempts: int | None,
+    priority: int,
     force: bool,
     json_output: bool,
 ) -> None:
@@ -67,6 +70,7 @@ def enqueue(
             key=key,
             run_after=run_after,
             max_attempts=max_attempts or (known[agent].max_attempts if agent in known else 5),
+            priority=priority,
             known=known,
             force=force,
         )

@@ -18,6 +18,7 @@ from consumer.executor.commit import GroupCommit
 from consumer.executor.http_step import HttpStep
 from consumer.executor.measure import call_ended
 from consumer.executor.outside import Outside
+from consumer.executor.permits import Permits
 from consumer.executor.threads import in_thread
 from consumer.llm import CallFinished, CallStarted, ModelClient, ModelRequest
 from consumer.outcome.transaction import faults, refuse_control
@@ -43,6 +44,7 @@ class Services:
     calls_sent: GroupCommit[CallSent, int | None]
     calls_done: GroupCommit[CallDone, None]
     model: ModelClient
+    permits: Permits
     reader: Reader
     outside: Outside
 
@@ -155,13 +157,19 @@ class RunContext:
             rules=self._broken_rules if model is self._agent.answer else None,
         )
 
+        reservations: dict[int, int | None] = {}
+
         async def sent(call: CallStarted) -> int:
-            return await self._sent(name, call)
+            reservation = await self._permitted(call)
+            call_id = await self._sent(name, call)
+            reservations[call_id] = reservation
+            return call_id
 
         answered: list[CallDone] = []
 
         async def done(call_id: int, call: CallFinished) -> None:
             call_ended(self._agent.name, call)
+            await self._services.permits.leave(reservations.pop(call_id), call)
             if call.validated:
                 answered.append(call_done(call_id, call))
             else:
@@ -236,6 +244,13 @@ class RunContext:
 
     def _broken_rules(self, answer: BaseModel) -> list[str]:
         return self._agent.broken_rules(self._message, answer)
+
+    async def _permitted(self, call: CallStarted) -> int | None:
+        try:
+            return await self._services.permits.enter(self._job, call)
+        except LeaseLost:
+            self.lost = True
+            raise
 
     async def _sent(self, step: str, call: CallStarted) -> int:
         self._calls[step] = attempt = self._calls.get(step, 0) + 1

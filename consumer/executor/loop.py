@@ -10,15 +10,16 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from consumer import claim, db, moves, outcome, steps
+from consumer import claim, db, limits, moves, outcome, steps
 from consumer.agents.door import Agent
 from consumer.errors import ConfigurationError, LeaseLost, Outage, RowcallError, TransactionConflict
 from consumer.executor.beat import Beat
 from consumer.executor.commit import GroupCommit
 from consumer.executor.context import PoolReader, Services
 from consumer.executor.holding import Waits
-from consumer.executor.measure import attempt_ended
+from consumer.executor.measure import attempt_ended, hold_changed
 from consumer.executor.outside import Outside
+from consumer.executor.permits import Permits
 from consumer.executor.review_clock import ReviewClock
 from consumer.executor.run import Performed, RetryPolicy, perform
 from consumer.executor.settlement import Settler
@@ -91,6 +92,8 @@ class Executor:
         self._reviews = ReviewClock()
         self._reclaim_at = 0.0
         self._mend_at = 0.0
+        self._keep_at = 0.0
+        self._rated = False
         self._pulse = HEALTH.loop("executor", limit_seconds=max(30.0, 5 * settings.poll_seconds))
 
     @property
@@ -123,6 +126,7 @@ class Executor:
         RUNS_IN_FLIGHT.set(len(self._active))
         room = self._settings.runs_in_flight - len(self._active)
         placed, jobs = 0, list[ClaimedJob]()
+        turn: float | None = None
         try:
             with db.translated():
                 async with self._pool.connection() as session:
@@ -130,6 +134,8 @@ class Executor:
                     if room > 0:
                         placed = await claim.promote(session)
                         jobs = await claim.claim(session, self._lease, list(self._agents), room)
+                        if self._rated and len(jobs) < room:
+                            turn = await limits.next_permit(session, list(self._agents))
         except TransactionConflict:
             return 0.0
         except ConfigurationError:
@@ -148,10 +154,11 @@ class Executor:
             self._start(job)
         if placed < 0:
             return _PROMOTION_WAIT
+        pause = self._settings.poll_seconds if turn is None else min(turn, self._settings.poll_seconds)
         # A full claim or a full promotion: there is more.
         if room <= 0 or (jobs and len(jobs) < room and placed < claim.PROMOTE_LIMIT):
-            return self._settings.poll_seconds
-        return 0.0 if jobs or placed else self._settings.poll_seconds
+            return pause
+        return 0.0 if jobs or placed else pause
 
     async def _mend(self, session: db.Session) -> None:
         """What is due now and then, also while every slot is taken: expired leases, ended pauses, broken lanes."""
@@ -163,6 +170,12 @@ class Executor:
                 _log.warning("%d expired runs reclaimed", taken, extra={"action": "reclaim"})
             await claim.unpause_agents(session, list(self._agents))
             await self._reviews.tend(session)
+        if now >= self._keep_at or self._services.permits.something_spent:
+            self._keep_at = now + self._settings.lease_seconds / 3
+            self._services.permits.something_spent = False
+            self._rated = await limits.rated(session, list(self._agents))
+            for hold in await limits.keep(session):
+                hold_changed(hold)
         if now >= self._mend_at:
             self._mend_at = now + _MEND_SECONDS
             if mended := await claim.mend_lanes(session):
@@ -281,6 +294,7 @@ async def run_executor(settings: Settings, agents: Sequence[Agent], stop: asynci
                 pool, steps.call_done, name="calls done", patience=patience, weigh=lambda call: len(call.response or "")
             ),
             model=model,
+            permits=Permits(pool, settings, patience=patience),
             reader=PoolReader(readers),
             outside=Outside.of(settings, pool),
         )

@@ -5,10 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import logging
 
+from consumer.limits import Hold
 from consumer.llm import CallFinished
-from consumer.records.jobs import ClaimedJob, Failed, Lost, Released, Rerun, Retry, Review, Succeeded, Verdict
+from consumer.records.jobs import ClaimedJob, Failed, Lost, Parked, Released, Rerun, Retry, Review, Succeeded, Verdict
 from consumer.telemetry import (
     COMMIT_TO_RESULT_SECONDS,
+    HOLDS,
     JOBS,
     LEASE_LOST,
     MODEL_CALLS,
@@ -50,6 +52,9 @@ def attempt_ended(job: ClaimedJob, verdict: Verdict, seconds: float) -> None:
         case Rerun(code, error):
             JOBS.add(agent=job.agent, outcome="rerun")
             _log.warning("run starts again: %s", error, extra={"action": "run_rerun", "code": code, **told})
+        case Parked(reason, code, error):
+            JOBS.add(agent=job.agent, outcome="parked")
+            _log.warning("run parked (%s): %s", reason, error, extra={"action": "run_parked", "code": code, **told})
         case Released(reason):
             JOBS.add(agent=job.agent, outcome="released")
             _log.info("run given back: %s", reason, extra={"action": "run_released", **told})
@@ -63,3 +68,21 @@ def call_ended(agent: str, call: CallFinished) -> None:
         MODEL_TOKENS.add(call.prompt_tokens, agent=agent, kind="prompt")
     if call.completion_tokens is not None:
         MODEL_TOKENS.add(call.completion_tokens, agent=agent, kind="completion")
+
+
+def hold_changed(hold: Hold) -> None:
+    """The alert of a budget that is spent or a storm, once for all workers, and the line of its end."""
+    HOLDS.add(reason=hold.reason, event=hold.event)
+    whose = " ".join(
+        f"{kind} {name}"
+        for kind, name in (("agent", hold.agent), ("tenant", hold.tenant), ("topic", hold.topic))
+        if name is not None
+    )
+    told = {"action": f"{hold.reason}_{hold.event}", "agent": hold.agent, "tenant": hold.tenant, "topic": hold.topic}
+    if hold.event == "ended":
+        _log.warning("runs go on after a %s: %s", hold.reason, whose or "all agents", extra=told)
+        return
+    advice = "rowcall budgets list" if hold.reason == "budget" else "rowcall limits storms"
+    _log.error(
+        "runs wait for a %s: %s: %s. See `%s`", hold.reason, whose or "all agents", hold.detail, advice, extra=told
+    )

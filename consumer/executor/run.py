@@ -12,6 +12,7 @@ from consumer import validate
 from consumer.agents.door import Agent, Input
 from consumer.errors import (
     AgentError,
+    BudgetSpent,
     ConfigurationError,
     DataRefused,
     DeadlineExceeded,
@@ -33,7 +34,7 @@ from consumer.errors import (
 from consumer.executor.context import RunContext, Services
 from consumer.records import Change, ReadRow, payload
 from consumer.records.approval import Approval
-from consumer.records.jobs import ClaimedJob, Failed, Lost, Released, Retry, Review, Succeeded, Verdict
+from consumer.records.jobs import ClaimedJob, Failed, Lost, Parked, Released, Retry, Review, Succeeded, Verdict
 
 _log = logging.getLogger(__name__)
 # Retries of an outage that burn no attempt: days, at the longest delay.
@@ -175,6 +176,10 @@ def verdict_of(error: RowcallError, job: ClaimedJob, agent: Agent, policy: Retry
             return Lost(text)
         case RetryLater(delay_seconds=delay):
             return Retry(code, text, seconds(delay), counts=False)
+        case BudgetSpent(reason=None):
+            return Failed(code, text)
+        case BudgetSpent(reason=str(reason)):
+            return Parked(reason, code, text)
         case GiveUp() | AgentError() | ModelFatal():
             return Failed(code, text)
         case ModelInvalid(parseable=True):

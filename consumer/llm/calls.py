@@ -17,6 +17,7 @@ class CallStarted:
         model: the model asked for.
         input_sha256: 32 bytes, of the exact body.
         input_bytes: length of that body.
+        max_tokens: the most the answer may have.
         attempt: 1, 2, … within one question.
         idempotency_key: as sent.
     """
@@ -25,6 +26,7 @@ class CallStarted:
     model: str
     input_sha256: bytes
     input_bytes: int
+    max_tokens: int
     attempt: int
     idempotency_key: str
 
@@ -42,6 +44,7 @@ class CallFinished:
         response_text: its first 64 KiB, storable and without the key.
         validated: whether schema and rules hold; None where there was no answer to validate.
         reasons: why not, for people.
+        pause_seconds: how long the endpoint asks everybody to wait (a 429, a Retry-After); None where it does not.
     """
 
     status: int | None
@@ -55,6 +58,7 @@ class CallFinished:
     response_text: str | None = None
     validated: bool | None = None
     reasons: tuple[str, ...] = ()
+    pause_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,7 +124,9 @@ class ModelClient:
         key = header_key(request.idempotency_key, progress.form)
         body = body_of(request, progress.data, self._target.model, progress.max_tokens, ability, progress.correction)
         digest = hashlib.sha256(body).digest()
-        started = CallStarted(self._target.shown, self._target.model, digest, len(body), progress.attempts, key)
+        started = CallStarted(
+            self._target.shown, self._target.model, digest, len(body), progress.max_tokens, progress.attempts, key
+        )
         probe = self._breaker.enter()
         try:
             call_id = await on_send(started)
@@ -214,6 +216,7 @@ class ModelClient:
             response_text=None if response is None else clean.body(response.content),
             validated=failure is None if judged else None,
             reasons=tuple(clean.text(reason) for reason in reasons),
+            pause_seconds=_pause_of(failure),
         )
 
     def _stepped_down(self, progress: _Progress, exchange: _Exchange, failure: Failure) -> Failure:
@@ -288,6 +291,15 @@ class ModelClient:
 
 def _invalid(result: Invalid, text: str) -> Failure:
     return Failure(result.code, "; ".join(result.reasons)[:500], raw=text, reasons=result.reasons)
+
+
+def _pause_of(failure: Failure | None) -> float | None:
+    """The endpoint's wish that nobody calls for a while; a 429 without a time asks for a second."""
+    if failure is None:
+        return None
+    if failure.code == "model_rate_limited":
+        return failure.wait or 1.0
+    return failure.wait if _is_outage(failure) else None
 
 
 def _is_outage(failure: Failure | None) -> bool:

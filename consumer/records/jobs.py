@@ -164,13 +164,22 @@ class Released:
 
 
 @dataclass(frozen=True, slots=True)
+class Parked:
+    """Keep the run where it is in its lane until what `reason` names has passed; no attempt is burnt."""
+
+    reason: str
+    code: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class Lost:
     """Another owner has the run; nothing may be written."""
 
     reason: str
 
 
-Verdict = Succeeded | Retry | Failed | Review | Rerun | Released | Lost
+Verdict = Succeeded | Retry | Failed | Review | Rerun | Released | Parked | Lost
 
 
 def storable(text: str) -> str:

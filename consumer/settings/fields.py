@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
@@ -13,6 +14,8 @@ from consumer.settings.database_url import MASK
 
 # Names of librdkafka properties whose values are secrets, or hold one: sasl.password, ssl.key.pem, sasl.jaas.config.
 _SECRET_NAME: Final = re.compile(r"password|passphrase|secret|key|token|jaas|credential", re.IGNORECASE)
+# A rate, or nothing.
+_RATE: Final = r"^([1-9][0-9]{0,8}/(s|min|h|day))?$"
 
 
 class Settings(BaseModel):
@@ -92,6 +95,38 @@ class Settings(BaseModel):
         gt=0,
         alias="MODEL_MAX_RETRY_AFTER_SECONDS",
         description="a longer Retry-After is taken as a spent quota and pauses the agent",
+    )
+    model_price_input: Decimal = Field(
+        Decimal(0),
+        ge=0,
+        le=1_000_000,
+        alias="MODEL_PRICE_INPUT",
+        description="price of a million prompt tokens, in the currency of your budgets",
+    )
+    model_price_output: Decimal = Field(
+        Decimal(0),
+        ge=0,
+        le=1_000_000,
+        alias="MODEL_PRICE_OUTPUT",
+        description="price of a million completion tokens",
+    )
+    model_rate: str = Field(
+        "",
+        pattern=_RATE,
+        alias="ROWCALL_MODEL_RATE",
+        description="calls of the model endpoint by all workers together, such as `600/min`; empty is no limit",
+    )
+    model_token_rate: str = Field(
+        "",
+        pattern=_RATE,
+        alias="ROWCALL_MODEL_TOKEN_RATE",
+        description="the same for tokens (prompt as estimated, and `max_tokens`), such as `90000/min`",
+    )
+    rate_wait_seconds: float = Field(
+        10.0,
+        ge=0,
+        alias="ROWCALL_RATE_WAIT_SECONDS",
+        description="longest wait of a run with its worker for the endpoint's turn; then it is given back unharmed",
     )
     model_response_format: Literal["auto", "json_schema", "json_object", "prompt"] = Field(
         "auto",

@@ -247,6 +247,20 @@ EFFECTS: Final = Metric(
     "moves of effects in the ledger, by the state they came to; a person's decisions are in the audit",
     {"agent": (), "state": ("planned", "sent", "confirmed", "unknown", "failed")},
 )
+CALLS_ADMITTED: Final = Metric(
+    "calls_admitted",
+    "counter",
+    "model calls before they leave. go: sent; wait: for the endpoint's rate or pause, once a look; spent: a budget is, "
+    "the run is parked; capped: the call, the run or its root event goes beyond its own limit; late: waited longer "
+    "than ROWCALL_RATE_WAIT_SECONDS and was given back",
+    {"agent": (), "verdict": ("go", "wait", "spent", "capped", "late")},
+)
+HOLDS: Final = Metric(
+    "limit_holds",
+    "counter",
+    "times claims were held, and let go again, for a spent budget or a storm",
+    {"reason": ("budget", "storm"), "event": ("began", "ended")},
+)
 AGENT_PAUSED: Final = Metric("agent_paused", "gauge", "1 while an agent is paused", {"agent": ()})
 
 OUTAGES: Final = Metric(

@@ -26,13 +26,30 @@ BEGIN
         ORDER BY run_after, id LIMIT p_limit FOR UPDATE SKIP LOCKED
     ), placed AS (
         UPDATE rowcall.agent_jobs j SET lane_seq = v_seq FROM due WHERE j.id = due.id
-        RETURNING j.job_type, j.key_hash, j.id, j.run_after
+        RETURNING j.job_type, j.key_hash, j.id, j.run_after, j.priority, j.source_topic
     ), laned AS (
         -- DO UPDATE, not DO NOTHING: it waits for a settle() that is just deleting this lane.
-        INSERT INTO rowcall.lanes AS l (agent, key_hash, head, ready_at)
-        SELECT job_type, key_hash, min(id), min(run_after) FROM placed GROUP BY 1, 2 ORDER BY 1, 2
+        INSERT INTO rowcall.lanes AS l (agent, key_hash, head, ready_at, priority)
+        SELECT job_type, key_hash, min(id), (array_agg(run_after ORDER BY id))[1], (array_agg(priority ORDER BY id))[1]
+        FROM placed GROUP BY 1, 2 ORDER BY 1, 2
         ON CONFLICT (agent, key_hash) DO UPDATE SET head = l.head
         RETURNING l.head
+    ), counted AS (
+        -- The storm breaker counts here, where one session at a time is at work anyway.
+        INSERT INTO rowcall.storm_counts AS c (agent, topic, minute, jobs)
+        SELECT p.job_type, p.source_topic, date_trunc('minute', rowcall.now()), count(*)
+        FROM placed p JOIN rowcall.agent_limits a ON a.agent = p.job_type
+        WHERE a.storm IS NOT NULL AND p.source_topic IS NOT NULL GROUP BY 1, 2
+        ON CONFLICT (agent, topic) DO UPDATE SET minute = excluded.minute,
+            jobs = excluded.jobs + CASE WHEN c.minute = excluded.minute THEN c.jobs ELSE 0 END
+        RETURNING c.agent, c.topic, c.jobs
+    ), tripped AS (
+        INSERT INTO rowcall.holds AS h (reason, agent, topic, until, lanes_per_second, released_to, detail)
+        SELECT 'storm', c.agent, c.topic, rowcall.now() + interval '1 minute', a.storm / 120.0, '-infinity',
+            format('%s runs in a minute, the limit is %s', c.jobs, a.storm)
+        FROM counted c JOIN rowcall.agent_limits a ON a.agent = c.agent WHERE c.jobs > a.storm
+        ON CONFLICT (agent, topic) WHERE reason = 'storm'
+            DO UPDATE SET until = greatest(h.until, excluded.until), lanes_per_second = excluded.lanes_per_second
     )
     SELECT (SELECT count(*) FROM placed), (
         SELECT array_agg(head) FROM (SELECT head FROM laned EXCEPT SELECT id FROM placed) met)

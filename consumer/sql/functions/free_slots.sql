@@ -1,0 +1,28 @@
+-- free_slots: up to p_wanted of the slots 1 to p_limit of an agent that no running run holds, locked until the caller's
+-- transaction ends; skips what another claim has locked. A slot is held by a RUNNING run and by nothing else, so a dead
+-- worker's slots come back with its runs. Looks twice on purpose: the second statement sees what was claimed and
+-- committed before the lock was given.
+CREATE FUNCTION rowcall.free_slots(p_agent text, p_limit integer, p_wanted integer) RETURNS integer[] LANGUAGE plpgsql
+    SET enable_seqscan = off
+    SET enable_bitmapscan = off
+    SET enable_mergejoin = off
+AS $$
+DECLARE
+    v_slot integer;
+    v_locked integer[] := '{}';
+BEGIN
+    FOR v_slot IN
+        SELECT n FROM generate_series(1, p_limit) AS n
+        EXCEPT
+        SELECT slot FROM rowcall.agent_jobs WHERE job_type = p_agent AND status = 'RUNNING' AND slot IS NOT NULL
+    LOOP
+        EXIT WHEN cardinality(v_locked) >= p_wanted;
+        IF pg_try_advisory_xact_lock(hashtextextended('rowcall.slot ' || p_agent, v_slot)) THEN
+            v_locked := v_locked || v_slot;
+        END IF;
+    END LOOP;
+    RETURN ARRAY(
+        SELECT unnest(v_locked)
+        EXCEPT
+        SELECT slot FROM rowcall.agent_jobs WHERE job_type = p_agent AND status = 'RUNNING' AND slot IS NOT NULL);
+END $$;
