@@ -39,11 +39,13 @@ def enqueue(
     run_after: dt.datetime | None = None,
     max_attempts: int = 5,
     tenant: str = "default",
+    hold_key: bool = False,
     known: Iterable[str] = (),
     force: bool = False,
 ) -> Queued:
     """Queue one run of `agent` with `payload`, any value of the codec.
 
+    With `hold_key` a run that is due later holds up later runs of its key until then; without it they pass it by.
     `known` are agents in code beside those the database knows; `force` queues for any name that is not retired, as for
     an agent that is deployed later.
 
@@ -59,6 +61,7 @@ def enqueue(
         "run_after": run_after,
         "max_attempts": max_attempts,
         "tenant": tenant,
+        "hold_key": hold_key,
     }
     try:
         with db.transaction(session):
