@@ -7,8 +7,9 @@ inside a key, and that an expired lease is claimable again whichever agents the 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from consumer import db
 from consumer.records.jobs import ClaimedJob
@@ -17,6 +18,8 @@ _SQL = db.queries("claim")
 # Bound of one promotion: about 100 ms of work for the one session that holds the promotion lock.
 PROMOTE_LIMIT = 2000
 RECLAIM_LIMIT = 500
+# From here on a run may be what kills its workers; functions/refresh_lanes.sql sets such lanes apart.
+SUSPECT_LOSSES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +52,21 @@ async def mend_lanes(session: db.Session) -> int:
     return int(row["mended"]) if row else 0
 
 
-async def claim(session: db.Session, lease: Lease, agents: Sequence[str], limit: int) -> list[ClaimedJob]:
-    """Claim up to `limit` runs of these agents, in the order of their readiness."""
+async def claim(
+    session: db.Session,
+    lease: Lease,
+    agents: Sequence[str],
+    limit: int,
+    *,
+    versions: Mapping[str, int] = MappingProxyType({}),
+    deadlines: Mapping[str, float] = MappingProxyType({}),
+    suspects: int = 1,
+) -> list[ClaimedJob]:
+    """Claim up to `limit` runs of these agents, in the order of their readiness.
+
+    `versions` of their code lets runs go on that are parked for just that version; `deadlines` are their own, in
+    seconds; at most `suspects` of the runs have been lost with their worker SUSPECT_LOSSES times or more.
+    """
     with db.translated():
         cursor = await session.execute(
             _SQL["claim"],
@@ -60,6 +76,9 @@ async def claim(session: db.Session, lease: Lease, agents: Sequence[str], limit:
                 "owner": lease.owner,
                 "lease": lease.seconds,
                 "deadline": lease.deadline_seconds,
+                "versions": [versions.get(agent) for agent in agents],
+                "deadlines": [deadlines.get(agent) for agent in agents],
+                "suspects": max(0, suspects),
             },
         )
         return [ClaimedJob.from_row(row) for row in await cursor.fetchall()]

@@ -40,11 +40,13 @@ def enqueue(
     max_attempts: int = 5,
     tenant: str = "default",
     priority: int = 0,
+    hold_key: bool = False,
     known: Iterable[str] = (),
     force: bool = False,
 ) -> Queued:
     """Queue one run of `agent` with `payload`, any value of the codec.
 
+    With `hold_key` a run that is due later holds up later runs of its key until then; without it they pass it by.
     `known` are agents in code beside those the database knows; `force` queues for any name that is not retired, as for
     an agent that is deployed later.
 
@@ -61,6 +63,7 @@ def enqueue(
         "max_attempts": max_attempts,
         "tenant": tenant,
         "priority": priority,
+        "hold_key": hold_key,
     }
     try:
         with db.transaction(session):

@@ -11,6 +11,7 @@ RowcallError
 ├── RunCancelled            the run was cancelled while it ran: stop, write nothing
 ├── DeadlineExceeded        the run's hard deadline is over: stop it, retry or fail by its attempts
 ├── BudgetSpent             a budget does not allow the next model call: park the run, or fail it where nothing helps
+├── StepTimeout             a step's own timeout is over: try the step, or the run, again by its policy
 ├── AgentError              the agent's code broke a rule of the door: fail the run, no retry
 ├── HttpError               a call of an agent to the outside gave nothing usable
 │   ├── HttpRetryable       nothing happened out there, or sending it again does no harm: retry
@@ -20,7 +21,9 @@ RowcallError
 ├── OperatorError           a person asked for something that cannot be done: show the reason, exit 1
 ├── Verdict                 raised by an agent to decide its own run
 │   ├── RetryLater          run again after a delay
-│   └── GiveUp              do not run again
+│   ├── Snooze              run again at a time
+│   ├── Cancel              there is nothing to do: end the run as CANCELLED
+│   └── GiveUp              do not run again: FAILED
 └── ModelError              a model call did not give a usable answer
     ├── ModelRetryable      the same call may succeed later
     ├── ModelInvalid        an answer came and breaks schema or rules: re-ask, then a person
@@ -30,6 +33,7 @@ RowcallError
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -122,6 +126,12 @@ class BudgetSpent(RowcallError):
         self.reason = reason
 
 
+class StepTimeout(RowcallError):
+    """A step did not end within the timeout its agent gave it."""
+
+    code = "step_timeout"
+
+
 class AgentError(RowcallError):
     """The agent used the door wrongly (duplicate step name, transaction control, a write it may not do)."""
 
@@ -173,13 +183,29 @@ class Verdict(RowcallError):
 
 
 class RetryLater(Verdict):
-    """Run again after `delay_seconds`."""
+    """Run again after `delay_seconds`. No attempt is burnt; `max_postponements` of the agent bounds how often."""
 
     code = "retry_requested"
 
     def __init__(self, message: str, *, delay_seconds: float) -> None:
         super().__init__(message)
         self.delay_seconds = delay_seconds
+
+
+class Snooze(Verdict):
+    """Run again at `until`, by the database's clock; UTC where it names no zone. Bounded like RetryLater."""
+
+    code = "snoozed"
+
+    def __init__(self, message: str, *, until: dt.datetime) -> None:
+        super().__init__(message)
+        self.until = until if until.tzinfo is not None else until.replace(tzinfo=dt.UTC)
+
+
+class Cancel(Verdict):
+    """End the run as CANCELLED: there is nothing to do any more. The message is the reason that is kept."""
+
+    code = "cancelled_by_agent"
 
 
 class GiveUp(Verdict):

@@ -6,12 +6,13 @@ lease does nothing and says so; lanes get their next head in the same transactio
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, assert_never
 
 from consumer import db
-from consumer.records.jobs import ClaimedJob, Failed, Parked, Released, Retry, Succeeded, storable
+from consumer.records.jobs import Cancelled, ClaimedJob, Failed, Parked, Released, Retry, Succeeded, storable
 
 _SQL = db.queries("moves")
 # A delay an agent asks for: at most 10 years, so that any number it gives is a time Postgres has.
@@ -36,7 +37,7 @@ class Settlement:
 
 
 def settlement(
-    job: ClaimedJob, verdict: Succeeded | Retry | Failed | Released | Parked, *, version: int, step: int
+    job: ClaimedJob, verdict: Succeeded | Retry | Failed | Cancelled | Parked | Released, *, version: int, step: int
 ) -> Settlement:
     """The move that a verdict asks for."""
     match verdict:
@@ -54,8 +55,8 @@ def settlement(
             )  # fmt: skip
         case Failed(code, error):
             return Settlement(job.id, job.epoch, "FAILED", code=_code(code), error=storable(error))
-        case Released(reason, delay):
-            return Settlement(job.id, job.epoch, "PENDING", reason=storable(reason), delay=bounded(delay), attempts=-1)
+        case Cancelled(code, error):
+            return Settlement(job.id, job.epoch, "CANCELLED", code=_code(code), error=storable(error))
         case Parked(reason, code, error):
             return Settlement(
                 job.id,
@@ -66,7 +67,16 @@ def settlement(
                 reason=storable(reason),
                 attempts=-1,
             )
+        case Released(reason, delay):
+            return Settlement(job.id, job.epoch, "PENDING", reason=storable(reason), delay=bounded(delay), attempts=-1)
     assert_never(verdict)
+
+
+async def seconds_until(session: db.Session, at: dt.datetime) -> float:
+    """How long it is till then by the database's clock, in seconds; negative when it is over."""
+    with db.translated():
+        row = await (await session.execute(_SQL["seconds_until"], (at,))).fetchone()
+    return float(row["seconds"]) if row else 0.0
 
 
 def bounded(delay: float) -> float:

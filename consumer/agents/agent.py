@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from consumer.agents.answers import Tier
 from consumer.agents.context import Context, Transaction
 from consumer.agents.limits import limit_options
+from consumer.agents.retry import Retry
 from consumer.agents.triggers import Coalesce, coalesce_fault, columns_fault, watching
 from consumer.errors import AgentError, ConfigurationError
 from consumer.records import Change, Event
@@ -26,6 +27,11 @@ Act = Callable[[Any, Any, Any], Awaitable[None]]
 Preview = Callable[[Any, Any], Mapping[str, Any]]
 Write = Callable[[Any, Any, Any], Awaitable[None]]
 
+# A week: a run that needs longer is to be several.
+_LONGEST_DEADLINE = 7 * 86400.0
+# Whatever is counted, the database counts it in an integer.
+_MOST = 1_000_000
+
 
 @dataclass
 class Agent:
@@ -36,7 +42,12 @@ class Agent:
         version: raise it with each change of behaviour; a lower one never overwrites a higher one.
         topics: Kafka topics whose messages may wake it; empty for agents that are only queued.
         answer: pydantic model of the answer.
-        max_attempts: attempts before the run is FAILED.
+        max_attempts: attempts before the run is FAILED; with `retry` its `attempts` count.
+        retry: pauses between attempts and which errors are worth one; without it the worker's settings.
+        deadline_seconds: hard deadline of one attempt; without it ROWCALL_RUN_DEADLINE_SECONDS.
+        on_failure: `continue` frees the key of a failed run, `park` holds it until a person retries or cancels.
+        max_losses: losses of its worker, without progress in between, after which the run is FAILED.
+        max_postponements: how often a run may ask for a later time before it is FAILED.
         on_stale: what to do when the row changed under the run: rerun, review or write anyway.
         on_snapshot: whether snapshot rows (`op=r`) wake the agent.
         on_own_write: whether a row change this agent made itself wakes it.
@@ -59,6 +70,11 @@ class Agent:
     answer: type[BaseModel]
     topics: Sequence[str] = ()
     max_attempts: int = 5
+    retry: Retry | None = None
+    deadline_seconds: float | None = None
+    on_failure: Literal["continue", "park"] = "continue"
+    max_losses: int = 5
+    max_postponements: int = 1000
     on_stale: Literal["rerun", "review", "write"] = "rerun"
     on_snapshot: Literal["skip", "state"] = "skip"
     on_own_write: Literal["skip", "run"] = "skip"
@@ -90,6 +106,8 @@ class Agent:
         """Put the column list into the trigger, once, so that an agent without one pays nothing for it."""
         if self.columns:
             self._when = watching(self.columns, None)
+        if self.retry is not None:
+            self.max_attempts = self.retry.attempts
 
     def when(self, function: When) -> When:
         """Decorator: the trigger. Called at intake with each change or event; must be pure and cheap.
@@ -133,8 +151,12 @@ class Agent:
     @property
     def options(self) -> dict[str, Any]:
         """What the database must know of the agent to move its runs; plain JSON, compared at activation."""
-        newer = {} if self.on_newer == "supersede" else {"on_newer": self.on_newer}
-        return {**newer, **limit_options(self)}
+        given = {
+            "on_failure": (self.on_failure, "continue"),
+            "max_losses": (self.max_losses, 5),
+            "on_newer": (self.on_newer, "supersede"),
+        }
+        return {name: value for name, (value, default) in given.items() if value != default} | limit_options(self)
 
     @property
     def writes(self) -> bool:
@@ -235,7 +257,19 @@ class Agent:
             if time is not None and time <= dt.timedelta():
                 raise ConfigurationError(f"agent {self.name}: {name} must be longer than nothing; it is {time}")
         limit_options(self)
+        self._check_limits()
         self._check_functions()
+
+    def _check_limits(self) -> None:
+        if self.on_failure not in ("continue", "park"):
+            raise ConfigurationError(f"agent {self.name}: on_failure is continue or park, not {self.on_failure!r}")
+        for name in ("max_attempts", "max_losses", "max_postponements"):
+            if type(getattr(self, name)) is not int or not 1 <= getattr(self, name) <= _MOST:
+                raise ConfigurationError(f"agent {self.name}: {name} must be a whole number from 1 to {_MOST}")
+        if self.deadline_seconds is not None and not 0 < self.deadline_seconds <= _LONGEST_DEADLINE:
+            raise ConfigurationError(
+                f"agent {self.name}: deadline_seconds must be more than 0 and at most {_LONGEST_DEADLINE:g}"
+            )
 
     def _check_functions(self) -> None:
         for kind, functions in (

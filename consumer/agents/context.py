@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from pydantic import BaseModel
 
 from consumer.agents.effects import HttpAnswer, Reconcile, Secret
+from consumer.agents.retry import Retry
 from consumer.records import Change
 
 
@@ -49,14 +50,26 @@ class Context(Protocol):
         """Read-only SQL on the database the agents write to."""
 
     async def step(
-        self, name: str, function: Callable[..., Any], /, *arguments: Any, kind: StepKind = StepKind.AGENT_STEP
+        self,
+        name: str,
+        function: Callable[..., Any],
+        /,
+        *arguments: Any,
+        kind: StepKind = StepKind.AGENT_STEP,
+        retry: Retry | None = None,
+        timeout_seconds: float | None = None,
     ) -> Any:
         """Run `function` once and keep what it returns; a resumed run gets the kept value and runs nothing.
 
         `function` may be async; a synchronous one runs in a worker thread. The name is the checkpoint's identity:
         each name once a run.
 
+        With `retry` a try that fails is repeated within the attempt; without it the attempt fails with the step.
+        `timeout_seconds` is for each try. A synchronous function that overruns it cannot be ended: it goes on
+        beside the next try, and what it returns then is thrown away.
+
         Raises:
+            StepTimeout: when the last try did not end within its timeout.
             AgentError: when the name was used before in this run.
             LeaseLost: when another worker has taken the run over.
         """

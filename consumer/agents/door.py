@@ -22,6 +22,7 @@ from consumer.agents.effects import (
     secret,
     unknown,
 )
+from consumer.agents.retry import Retry
 from consumer.agents.triggers import Coalesce
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "Input",
     "Reader",
     "Resolution",
+    "Retry",
     "Secret",
     "StepKind",
     "Tier",

@@ -22,6 +22,7 @@ _TIMES = ["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%
 @click.option("--dedupe-key", help="One live or succeeded run a key; a later payload is taken in by that one.")
 @click.option("--key", help="Runs of one key go one after the other, in order.")
 @click.option("--run-after", type=click.DateTime(_TIMES), help="Not before this time (UTC unless it names its zone).")
+@click.option("--hold-key", is_flag=True, help="Later runs of its key wait for it, also while it is not due.")
 @click.option("--max-attempts", type=click.IntRange(1), help="Attempts before it fails.  [default: the agent's own]")
 @click.option(
     "--force",
@@ -37,6 +38,7 @@ def enqueue(
     dedupe_key: str | None,
     key: str | None,
     run_after: dt.datetime | None,
+    hold_key: bool,
     max_attempts: int | None,
     priority: int,
     force: bool,
@@ -48,6 +50,8 @@ def enqueue(
     Example:
       rowcall enqueue issue-digest --payload '{"repository": "a/b", "day": "2026-01-05"}' --dedupe-key a/b:2026-01-05
     """
+    if hold_key and key is None:
+        raise OperatorError("--hold-key needs --key: without one the run has a lane of its own")
     loaded = quiet_settings()
     try:
         known = {item.name: item for item in registry.load(loaded)}
@@ -71,6 +75,7 @@ def enqueue(
             run_after=run_after,
             max_attempts=max_attempts or (known[agent].max_attempts if agent in known else 5),
             priority=priority,
+            hold_key=hold_key,
             known=known,
             force=force,
         )

@@ -105,6 +105,7 @@ def retry(job_id: int | None, root: str | None, from_start: bool, by: str, reaso
     """Queue a FAILED, CANCELLED, PARKED or WAITING_RETRY run again.
 
     A run that had ended gets all its attempts anew and resumes after its last checkpoint, behind what its key has now.
+    --from-start also lets the version at hand run what another version of its agent has begun.
 
     \b
     Example:

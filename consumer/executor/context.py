@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -12,14 +11,14 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from consumer import db, effects
-from consumer.agents.door import Agent, HttpAnswer, Input, Reader, StepKind
+from consumer.agents.door import Agent, HttpAnswer, Input, Reader, Retry, StepKind
 from consumer.errors import AgentError, EffectUnknown, LeaseLost
 from consumer.executor.commit import GroupCommit
 from consumer.executor.http_step import HttpStep
 from consumer.executor.measure import call_ended
 from consumer.executor.outside import Outside
 from consumer.executor.permits import Permits
-from consumer.executor.threads import in_thread
+from consumer.executor.tries import tried
 from consumer.llm import CallFinished, CallStarted, ModelClient, ModelRequest
 from consumer.outcome.transaction import faults, refuse_control
 from consumer.records import decode, encode
@@ -116,19 +115,21 @@ class RunContext:
         return self._number
 
     async def step(
-        self, name: str, function: Callable[..., Any], /, *arguments: Any, kind: StepKind = StepKind.AGENT_STEP
+        self,
+        name: str,
+        function: Callable[..., Any],
+        /,
+        *arguments: Any,
+        kind: StepKind = StepKind.AGENT_STEP,
+        retry: Retry | None = None,
+        timeout_seconds: float | None = None,
     ) -> Any:
         """Run `function` once and keep what it returns; see the door."""
         name, stored, number = self._begin(name)
         if stored is not None:
             return decode(stored.output)
         started_at = dt.datetime.now(dt.UTC)
-        if inspect.iscoroutinefunction(function):
-            value = await function(*arguments)
-        else:
-            value = await in_thread(function, *arguments)
-            if inspect.isawaitable(value):
-                value = await value
+        value = await tried(name, function, arguments, retry=retry, seconds=timeout_seconds, labels=self._job.labels)
         try:
             output = encode(value)
             # What a resumed run would get, so that both see the same.

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from consumer import claim, db, limits, moves, outcome, steps
 from consumer.agents.door import Agent
+from consumer.agents.door import Retry as RetryPolicy
 from consumer.errors import ConfigurationError, LeaseLost, Outage, RowcallError, TransactionConflict
 from consumer.executor.beat import Beat
 from consumer.executor.commit import GroupCommit
@@ -21,7 +22,7 @@ from consumer.executor.measure import attempt_ended, hold_changed
 from consumer.executor.outside import Outside
 from consumer.executor.permits import Permits
 from consumer.executor.review_clock import ReviewClock
-from consumer.executor.run import Performed, RetryPolicy, perform
+from consumer.executor.run import Performed, perform
 from consumer.executor.settlement import Settler
 from consumer.executor.wake import Wake
 from consumer.llm import ModelClient
@@ -79,7 +80,16 @@ class Executor:
         self._settler = settler
         self._wake = wake
         self._policy = settler.policy
-        self._lease = claim.Lease(uuid.uuid4(), settings.lease_seconds, settings.run_deadline_seconds)
+        # The deadline in the database comes a lease later than our own, which ends the run first if anything here can:
+        # so a lease that ends before it was lost with its worker, and one that reaches it belongs to a run that hangs.
+        self._lease = claim.Lease(
+            uuid.uuid4(), settings.lease_seconds, settings.run_deadline_seconds + settings.lease_seconds
+        )
+        self._deadlines = {
+            agent.name: agent.deadline_seconds + settings.lease_seconds
+            for agent in agents
+            if agent.deadline_seconds is not None
+        }
         # By epoch too: a worker may take its own run over while the old attempt is still ending.
         self._active: dict[tuple[int, int], _Active] = {}
         self._loop = asyncio.get_running_loop()
@@ -133,7 +143,7 @@ class Executor:
                     await self._mend(session)
                     if room > 0:
                         placed = await claim.promote(session)
-                        jobs = await claim.claim(session, self._lease, list(self._agents), room)
+                        jobs = await self._claim(session, room)
                         if self._rated and len(jobs) < room:
                             turn = await limits.next_permit(session, list(self._agents))
         except TransactionConflict:
@@ -159,6 +169,16 @@ class Executor:
         if room <= 0 or (jobs and len(jobs) < room and placed < claim.PROMOTE_LIMIT):
             return pause
         return 0.0 if jobs or placed else pause
+
+    async def _claim(self, session: db.Session, room: int) -> list[ClaimedJob]:
+        """Up to `room` runs; of those that may be what kills their workers, one at a time."""
+        suspects = sum(active.job.losses >= claim.SUSPECT_LOSSES for active in self._active.values())
+        return await claim.claim(
+            session, self._lease, list(self._agents), room,
+            versions={agent.name: agent.version for agent in self._agents.values()},
+            deadlines=self._deadlines,
+            suspects=1 - suspects,
+        )  # fmt: skip
 
     async def _mend(self, session: db.Session) -> None:
         """What is due now and then, also while every slot is taken: expired leases, ended pauses, broken lanes."""

@@ -7,7 +7,19 @@ import logging
 
 from consumer.limits import Hold
 from consumer.llm import CallFinished
-from consumer.records.jobs import ClaimedJob, Failed, Lost, Parked, Released, Rerun, Retry, Review, Succeeded, Verdict
+from consumer.records.jobs import (
+    Cancelled,
+    ClaimedJob,
+    Failed,
+    Lost,
+    Parked,
+    Released,
+    Rerun,
+    Retry,
+    Review,
+    Succeeded,
+    Verdict,
+)
 from consumer.telemetry import (
     COMMIT_TO_RESULT_SECONDS,
     HOLDS,
@@ -45,6 +57,14 @@ def attempt_ended(job: ClaimedJob, verdict: Verdict, seconds: float) -> None:
         case Failed(code, error):
             JOBS.add(agent=job.agent, outcome="failed")
             _log.error("run failed: %s", error, extra={"action": "run_failed", "code": code, **told})
+        case Cancelled(code, error):
+            JOBS.add(agent=job.agent, outcome="cancelled")
+            _log.info("run cancelled by its agent: %s", error, extra={"action": "run_cancelled", "code": code, **told})
+        case Parked(reason, code, error):
+            JOBS.add(agent=job.agent, outcome="parked")
+            _log.warning(
+                "run parked: %s", error, extra={"action": "run_parked", "code": code, "reason": reason, **told}
+            )
         case Review(code, reasons):
             JOBS.add(agent=job.agent, outcome="review")
             REVIEWS.add(agent=job.agent, code=code)

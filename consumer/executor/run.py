@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import traceback
 from dataclasses import dataclass, replace
 
 from consumer import validate
 from consumer.agents.door import Agent, Input
+from consumer.agents.door import Retry as RetryPolicy
 from consumer.errors import (
     AgentError,
     BudgetSpent,
+    Cancel,
     ConfigurationError,
     DataRefused,
     DeadlineExceeded,
@@ -30,28 +31,27 @@ from consumer.errors import (
     Outage,
     RetryLater,
     RowcallError,
+    Snooze,
 )
 from consumer.executor.context import RunContext, Services
 from consumer.records import Change, ReadRow, payload
 from consumer.records.approval import Approval
-from consumer.records.jobs import ClaimedJob, Failed, Lost, Parked, Released, Retry, Review, Succeeded, Verdict
+from consumer.records.jobs import (
+    Cancelled,
+    ClaimedJob,
+    Failed,
+    Lost,
+    Parked,
+    Released,
+    Retry,
+    Review,
+    Succeeded,
+    Verdict,
+)
 
 _log = logging.getLogger(__name__)
 # Retries of an outage that burn no attempt: days, at the longest delay.
 _OUTAGE_TRIES = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
-    """Exponential backoff with jitter; durations in seconds."""
-
-    base_seconds: float
-    cap_seconds: float
-
-    def delay(self, attempt: int, *, at_least: float | None = None) -> float:
-        """The pause after this attempt: between half and the whole of base·2^(attempt-1), capped."""
-        whole = min(self.cap_seconds, self.base_seconds * 2.0 ** min(attempt - 1, 30))
-        return max(whole * random.uniform(0.5, 1.0), at_least or 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,14 @@ async def perform(
     policy: RetryPolicy,
     deadline_seconds: float,
 ) -> Performed:
-    """Run the agent's steps and judge its answer. Never raises but for cancellation."""
+    """Run the agent's steps and judge its answer. Never raises but for cancellation.
+
+    `policy` and `deadline_seconds` are for agents without their own.
+    """
+    if job.pinned_version is not None and job.pinned_version != agent.version:
+        return Performed(parked(job, agent), None, 0)
+    policy = agent.retry or policy
+    deadline_seconds = agent.deadline_seconds or deadline_seconds
     message: Input | None = None
     context: RunContext | None = None
     pause: str | None = None
@@ -120,8 +127,7 @@ async def perform(
         verdict = raised(error, job, policy)
     except (Exception, SystemExit, GeneratorExit) as error:  # noqa: BLE001 - whatever an agent raises ends its own run, nothing else
         if isinstance(error, TimeoutError) and deadline.expired():
-            text = f"the run did not end within {deadline_seconds:g} s (ROWCALL_RUN_DEADLINE_SECONDS)"
-            verdict = Retry(DeadlineExceeded.code, text, policy.delay(job.attempt))
+            verdict = overdue("run", job, agent, policy, deadline_seconds)
         else:
             verdict = raised(error, job, policy)
     return Performed(verdict, message, context.steps_taken if context else 0, pause)
@@ -161,25 +167,41 @@ async def _judged(job: ClaimedJob, agent: Agent, context: RunContext, message: I
     return verdict
 
 
-def raised(error: BaseException, job: ClaimedJob, policy: RetryPolicy) -> Retry:
+def raised(error: BaseException, job: ClaimedJob, policy: RetryPolicy) -> Retry | Failed:
     """The verdict on an exception of the agent's own code."""
     _log.error("agent failed", exc_info=error, extra={"action": "agent_exception", **job.labels})
     summary = f"{type(error).__name__}: {said(error)}"
-    return Retry("agent_exception", f"{summary} ({_place(error)})", policy.delay(job.attempt))
+    retry = Retry("agent_exception", f"{summary} ({_place(error)})", policy.delay(job.attempt))
+    return _allowed(retry, error, policy)
 
 
 def verdict_of(error: RowcallError, job: ClaimedJob, agent: Agent, policy: RetryPolicy) -> Verdict:
-    """What an error means for the run; one line a class of the tree."""
+    """What an error means for the run."""
+    verdict = _meant(error, job, agent, policy)
+    return _allowed(verdict, error, policy) if isinstance(verdict, Retry) and verdict.counts else verdict
+
+
+def _allowed(retry: Retry, error: BaseException, policy: RetryPolicy) -> Retry | Failed:
+    """The retry, or the end where the agent's own policy leaves such an error out."""
+    if policy.takes(error):
+        return retry
+    return Failed(retry.code, f"{retry.error} (not tried again: the agent's retry policy says so)")
+
+
+def _meant(error: RowcallError, job: ClaimedJob, agent: Agent, policy: RetryPolicy) -> Verdict:
+    """One line a class of the tree."""
     code, text = coded(error), said(error)
     match error:
         case LeaseLost():
             return Lost(text)
-        case RetryLater(delay_seconds=delay):
-            return Retry(code, text, seconds(delay), counts=False)
         case BudgetSpent(reason=None):
             return Failed(code, text)
         case BudgetSpent(reason=str(reason)):
             return Parked(reason, code, text)
+        case RetryLater() | Snooze():
+            return postponed(error, job, agent)
+        case Cancel():
+            return Cancelled(code, text)
         case GiveUp() | AgentError() | ModelFatal():
             return Failed(code, text)
         case ModelInvalid(parseable=True):
@@ -197,10 +219,38 @@ def verdict_of(error: RowcallError, job: ClaimedJob, agent: Agent, policy: Retry
             return Retry(code, text, policy.delay(job.attempt))
         case Outage():
             # Not the run's fault, and no number of attempts outlasts an outage; but an agent may raise it for ever.
-            return Retry(code, text, policy.delay(job.attempt), counts=job.epoch > _OUTAGE_TRIES)
+            return Retry(code, text, policy.delay(job.attempt), counts=job.postponed >= _OUTAGE_TRIES)
         case ModelError() | ConfigurationError():
             return Retry(code, text, policy.delay(job.attempt))
     return Retry(code, text, policy.delay(job.attempt))
+
+
+def postponed(error: RetryLater | Snooze, job: ClaimedJob, agent: Agent) -> Retry | Failed:
+    """Later, without an attempt burnt; the end for a run that asks for it again and again."""
+    code, text = coded(error), said(error)
+    if job.postponed >= agent.max_postponements:
+        times = f"the run asked for a later time {job.postponed + 1} times; its agent's max_postponements is"
+        return Failed("postponed_too_often", f"{times} {agent.max_postponements}. The last time: {text}")
+    if isinstance(error, Snooze):
+        return Retry(code, text, 0.0, counts=False, until=error.until)
+    return Retry(code, text, seconds(error.delay_seconds), counts=False)
+
+
+def parked(job: ClaimedJob, agent: Agent) -> Parked:
+    """The verdict on a run that another version of its agent has begun."""
+    text = (
+        f"version {job.pinned_version} of {agent.name} has begun this run and this worker has version {agent.version}. "
+        f"A worker with version {job.pinned_version} goes on with it. Without one: `rowcall jobs retry {job.id} "
+        f"--from-start` runs it anew with the version at hand, `rowcall jobs cancel {job.id}` ends it"
+    )
+    return Parked("version", "version_pinned", text)
+
+
+def overdue(what: str, job: ClaimedJob, agent: Agent, policy: RetryPolicy, deadline_seconds: float) -> Retry:
+    """The verdict on a run, or an outcome, that did not end in time."""
+    whose = "ROWCALL_RUN_DEADLINE_SECONDS" if agent.deadline_seconds is None else "the agent's deadline_seconds"
+    text = f"the {what} did not end within {deadline_seconds:g} s ({whose})"
+    return Retry(DeadlineExceeded.code, text, policy.delay(job.attempt))
 
 
 def said(error: BaseException) -> str:

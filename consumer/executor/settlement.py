@@ -11,9 +11,9 @@ from typing import TypeVar
 
 from consumer import db, moves, outcome, review, steps
 from consumer.agents.door import Agent, Input, Tier, answer_text
+from consumer.agents.door import Retry as RetryPolicy
 from consumer.errors import (
     DataRefused,
-    DeadlineExceeded,
     LeaseLost,
     Outage,
     RowcallError,
@@ -22,7 +22,7 @@ from consumer.errors import (
 )
 from consumer.executor.commit import GroupCommit
 from consumer.executor.holding import Waits, request_of
-from consumer.executor.run import Performed, RetryPolicy, raised, verdict_of
+from consumer.executor.run import Performed, overdue, raised, verdict_of
 from consumer.records import Change, ReadRow, payload
 from consumer.records.jobs import ClaimedJob, Failed, Lost, Released, Rerun, Retry, Review, Succeeded, Verdict, storable
 
@@ -34,7 +34,10 @@ _CONFLICT_TRIES = 5
 
 @dataclass(frozen=True, slots=True)
 class Settler:
-    """Writes outcomes. `system` is the cluster's identity, `patience` how long an outage is waited for, in seconds."""
+    """Writes outcomes. `system` is the cluster's identity, `patience` how long an outage is waited for, in seconds.
+
+    `policy` and `deadline_seconds` are for agents without their own.
+    """
 
     pool: db.AsyncPool
     group: GroupCommit[moves.Settlement, bool]
@@ -69,19 +72,29 @@ class Settler:
             return await self._hold(job, agent, verdict, performed.message)
         if isinstance(verdict, Rerun):
             return await self._rerun(job, agent, verdict)
-        move = moves.settlement(job, verdict, version=agent.version, step=performed.steps + 1)
+        settled = await self._timed(job, verdict) if isinstance(verdict, Retry) else verdict
+        move = moves.settlement(job, settled, version=agent.version, step=performed.steps + 1)
         if not await self.group.submit(move):
             return _lost(job)
-        if isinstance(verdict, Retry) and move.status == "FAILED":
-            return Failed(verdict.code, move.error or verdict.error)
-        return verdict
+        if isinstance(settled, Retry) and move.status == "FAILED":
+            return Failed(settled.code, move.error or settled.error)
+        return settled
+
+    async def _timed(self, job: ClaimedJob, retry: Retry) -> Retry:
+        """The retry with its time as a delay by the database's clock."""
+        until = retry.until
+        if until is None:
+            return retry
+        delay = await self._patiently(job, lambda session: moves.seconds_until(session, until))
+        return replace(retry, delay_seconds=max(0.0, delay))
 
     async def _write(
         self, job: ClaimedJob, agent: Agent, message: Input, passed: int, verdict: Succeeded, started_at: dt.datetime
     ) -> Verdict:
         result = outcome.Outcome(job, agent, message, verdict.answer, passed + 1, started_at)
         # The server ends the transaction at the deadline; this one ends a write that waits for something else.
-        deadline = asyncio.timeout(self.deadline_seconds)
+        policy, seconds = agent.retry or self.policy, agent.deadline_seconds or self.deadline_seconds
+        deadline = asyncio.timeout(seconds)
         try:
             try:
                 async with deadline:
@@ -93,14 +106,13 @@ class Settler:
         except LeaseLost as error:
             return Lost(str(error))
         except RowcallError as error:
-            return verdict_of(error, job, agent, self.policy)
+            return verdict_of(error, job, agent, policy)
         except TimeoutError as error:
             if not deadline.expired():
-                return raised(error, job, self.policy)
-            text = f"the outcome did not end within {self.deadline_seconds:g} s (ROWCALL_RUN_DEADLINE_SECONDS)"
-            return Retry(DeadlineExceeded.code, text, self.policy.delay(job.attempt))
+                return raised(error, job, policy)
+            return overdue("outcome", job, agent, policy, seconds)
         except Exception as error:  # noqa: BLE001 - whatever an agent's write raises ends its own run and nothing else
-            return raised(error, job, self.policy)
+            return raised(error, job, policy)
         return verdict
 
     async def _hold(self, job: ClaimedJob, agent: Agent, verdict: Review, message: Input | None) -> Verdict:
@@ -139,7 +151,7 @@ class Settler:
 
     async def _rerun(self, job: ClaimedJob, agent: Agent, verdict: Rerun) -> Verdict:
         """Start again on the row as it stands; end the run where the row is gone or wakes the agent no more."""
-        retry = Retry(verdict.code, verdict.error, self.policy.delay(job.attempt))
+        retry = Retry(verdict.code, verdict.error, (agent.retry or self.policy).delay(job.attempt))
         move = moves.settlement(job, retry, version=agent.version, step=0)
         if verdict.payload is None:
             move = moves.Settlement(job.id, job.epoch, "CANCELLED", code=verdict.code, error=storable(verdict.error))

@@ -110,8 +110,9 @@ def show(session: db.SyncSession, job_id: int) -> RunReport:
 def retry(session: db.SyncSession, job_id: int, act: Act, *, from_start: bool = False) -> Moved:
     """Queue a run again: a FAILED or CANCELLED one as a new delivery, a PARKED or WAITING_RETRY one at once.
 
-    `from_start` throws the checkpoints away (they stay as superseded evidence); without it a run resumes after its
-    last one.
+    `from_start` throws the checkpoints away (they stay as superseded evidence), and with them the version of the agent
+    that made them; without it a run resumes after its last one. A run that its agent parked when it failed keeps its
+    place before later ones of its key, and gets all its attempts anew.
 
     Raises:
         OperatorError: the state allows no retry, the agent is retired, another run holds the dedupe_key now, or the
@@ -141,7 +142,10 @@ def _retry(session: db.SyncSession, job_id: int, act: Act, from_start: bool) -> 
         move(session, job_id, "PENDING", attempts=-job["attempt_count"])
         delivery = _deliver_again(session, job)
     elif before in ("WAITING_RETRY", "PARKED"):
-        move(session, job_id, "PENDING")
+        move(session, job_id, "PENDING", attempts=-job["attempt_count"] if job["reason"] == "failed" else 0)
+        if from_start:
+            # Its steps run again, so what they call outside must not be taken for a repetition.
+            delivery = _deliver_again(session, job)
     else:
         raise OperatorError(_no_retry(job))
     if from_start:

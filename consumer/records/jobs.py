@@ -57,6 +57,9 @@ class ClaimedJob:
     approval: Approval | None = None
     # What reviewers said when they asked for another attempt, oldest first.
     feedback: tuple[str, ...] = ()
+    losses: int = 0
+    postponed: int = 0
+    pinned_version: int | None = None
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> ClaimedJob:
@@ -90,6 +93,9 @@ class ClaimedJob:
             merged=row["merged"],
             approval=Approval.read(row["approval"]),
             feedback=() if row["feedback"] is None else tuple(orjson.loads(row["feedback"])),
+            losses=row["losses"],
+            postponed=row["postponed"],
+            pinned_version=row["agent_version"],
         )
 
     @property
@@ -112,17 +118,26 @@ class Succeeded:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Try again after `delay_seconds`; FAILED instead at the attempt limit, unless the attempt is not counted."""
+    """Try again after `delay_seconds`, or at `until`; FAILED at the attempt limit if the attempt counts."""
 
     code: str
     error: str
     delay_seconds: float
     counts: bool = True
+    until: dt.datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
     """No attempt can help."""
+
+    code: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """The agent says that there is nothing to do."""
 
     code: str
     error: str
@@ -179,7 +194,7 @@ class Lost:
     reason: str
 
 
-Verdict = Succeeded | Retry | Failed | Review | Rerun | Released | Parked | Lost
+Verdict = Succeeded | Retry | Failed | Cancelled | Parked | Review | Rerun | Released | Lost
 
 
 def storable(text: str) -> str:

@@ -16,6 +16,7 @@ SELECT rowcall.mend_lanes(%s) AS mended;
 SELECT id, job_type, lease_epoch, attempt_count, max_attempts, input_kind, payload::text AS payload, steps_done,
     event_id, delivery, occurred_at, key_text, source_topic, source_partition, source_offset,
     root_event, depth, chain, key_hash, merged, tenant, traceparent, approved_answer::text AS approved_answer, approved_by, created_at,
+    losses, postponed, agent_version,
     CASE WHEN steps_done > 0 THEN (
         SELECT json_agg(json_build_object(
             'name', s.name, 'kind', s.kind, 'number', s.number, 'output', s.output::text))::text
@@ -27,7 +28,8 @@ SELECT id, job_type, lease_epoch, attempt_count, max_attempts, input_kind, paylo
     CASE WHEN c.asked_again > 0 THEN (
         SELECT json_agg(r.decision_reason ORDER BY r.id)::text
         FROM rowcall.reviews r WHERE r.job_id = c.id AND r.state = 'AGAIN') END AS feedback
-FROM rowcall.claim(%(agents)s, %(limit)s, %(owner)s, %(lease)s, %(deadline)s) AS c ORDER BY id;
+FROM rowcall.claim(%(agents)s, %(limit)s, %(owner)s, %(lease)s, %(deadline)s, %(versions)s, %(deadlines)s,
+    %(suspects)s) AS c ORDER BY id;
 
 -- name: beat
 -- Renews leases. Skips rows that a checkpoint or outcome holds: those renew by themselves. Never past the deadline.

@@ -5,7 +5,8 @@ SELECT name, state = 'RETIRED' AS retired FROM rowcall.agents;
 -- name: enqueue
 -- Queues a run, or coalesces it into the one that holds its dedupe_key; see sql/functions.
 SELECT rowcall.enqueue(agent => %(agent)s, payload => %(payload)s::json, dedupe_key => %(dedupe_key)s, key => %(key)s,
-    run_after => %(run_after)s, max_attempts => %(max_attempts)s, tenant => %(tenant)s, priority => %(priority)s) AS id;
+    run_after => %(run_after)s, max_attempts => %(max_attempts)s, tenant => %(tenant)s, priority => %(priority)s,
+    hold_key => %(hold_key)s) AS id;
 
 -- name: hold_agent
 -- Whether an agent has ended, held so that it cannot end before this transaction does. Lock order: after the run.

@@ -10,3 +10,7 @@ SELECT a.id, 'write_result', 'WRITE_RESULT', a.number, NULL, a.version, a.epoch
 FROM unnest(%(ids)s::bigint[], %(numbers)s::integer[], %(versions)s::integer[], %(epochs)s::bigint[])
     AS a (id, number, version, epoch)
 ON CONFLICT (job_id, name, superseded) DO NOTHING;
+
+-- name: seconds_until
+-- How long it is till a time, by the one clock of delays.
+SELECT extract(epoch FROM %s::timestamptz - rowcall.now()) AS seconds;

@@ -11,7 +11,7 @@ ORDER BY id DESC LIMIT %(limit)s;
 -- name: job
 -- One run, whole.
 SELECT id, job_type AS agent, status, reason, payload::text AS payload, result::text AS result, attempt_count,
-    max_attempts, steps_done, run_after, locked_until, deadline, owner::text AS owner, lease_epoch, last_error,
+    max_attempts, losses, postponed, steps_done, run_after, locked_until, deadline, owner::text AS owner, lease_epoch, last_error,
     error_code, created_at, updated_at, started_at, finished_at, dedupe_key, input_kind, tenant, key_text AS key,
     priority, agent_version, event_id, delivery, occurred_at, source_topic, source_partition, source_offset,
     root_event, parent_job, depth, chain, window_until, traceparent, approved_answer::text AS approved_answer, approved_by,

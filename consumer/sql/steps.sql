@@ -1,5 +1,6 @@
 -- name: checkpoint
--- Keeps finished steps and renews the leases, for the runs that are still their owner's; returns those runs.
+-- Keeps finished steps and renews the leases, for the runs that are still their owner's; returns those runs. A step is
+-- progress: what was lost before it counts no more.
 -- Everything is written from what the locked rows return, in id order: a stale owner's step has no row to hang on. One
 -- group may hold steps of an old and of the present epoch of one run, when a worker took its own run over.
 WITH asked AS MATERIALIZED (
@@ -13,7 +14,7 @@ WITH asked AS MATERIALIZED (
 ), renewed AS (
     UPDATE rowcall.agent_jobs j SET
         locked_until = least(j.deadline, rowcall.now() + make_interval(secs => %(lease)s)),
-        steps_done = j.steps_done + c.steps, agent_version = coalesce(j.agent_version, c.version),
+        steps_done = j.steps_done + c.steps, agent_version = coalesce(j.agent_version, c.version), losses = 0,
         updated_at = rowcall.now()
     FROM fenced f
     JOIN (SELECT id, epoch, count(*) AS steps, min(version) AS version FROM asked GROUP BY id, epoch) c

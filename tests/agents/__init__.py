@@ -19,5 +19,6 @@ AGENTS: Final[list[Agent]] = [
     *reviewed.ALL,
     crashing.agent,
     crashing.held,
+    crashing.killer,
     *outside.ALL,
 ]

@@ -12,6 +12,16 @@ from consumer.records import Event
 from tests.agents.doing import Note
 
 agent = Agent(name="crasher", version=1, answer=Note)
+killer = Agent(name="killer", version=1, answer=Note)
+
+
+@killer.run
+async def maybe_kill(ctx: Context, event: Event) -> Note:
+    """Innocent, or the end of the process and of whatever else runs in it."""
+    await asyncio.sleep(event.data.get("seconds", 0.3))
+    if event.data.get("kill"):
+        os._exit(137)
+    return Note(title="innocent", score=ctx.attempt)
 
 
 @agent.run

@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import DictRow, dict_row
 
+from consumer.agents.door import Agent
 from consumer.executor.loop import run_executor
 from consumer.records import Change, Operation, Origin, encode, payload
 from consumer.settings import Settings
@@ -49,10 +50,12 @@ def settings(url: str, model: str = "http://127.0.0.1:9/v1", **changed: Any) -> 
 
 
 @asynccontextmanager
-async def running(configuration: Settings, *, count: int = 1) -> AsyncIterator[asyncio.Event]:
+async def running(
+    configuration: Settings, *, count: int = 1, agents: Sequence[Agent] = AGENTS
+) -> AsyncIterator[asyncio.Event]:
     """`count` executors in this process until the block ends; gives the event that stops them."""
     stop = asyncio.Event()
-    tasks = [asyncio.create_task(run_executor(configuration, AGENTS, stop)) for _ in range(count)]
+    tasks = [asyncio.create_task(run_executor(configuration, agents, stop)) for _ in range(count)]
     try:
         yield stop
     finally:
@@ -111,6 +114,16 @@ class Records:
         )  # fmt: skip
         return int(added["id"])
 
+    async def know(self, agents: Sequence[Agent]) -> None:
+        """The agents' rows, as activation writes them: a lower version never overwrites a higher one."""
+        for agent in agents:
+            await self.execute(
+                "INSERT INTO rowcall.agents AS a (name, version, options) VALUES (%s, %s, %s::jsonb) "
+                "ON CONFLICT (name) DO UPDATE SET version = excluded.version, options = excluded.options "
+                "WHERE a.version < excluded.version",
+                agent.name, agent.version, json.dumps(agent.options),
+            )  # fmt: skip
+
     async def job(self, job_id: int) -> DictRow:
         """One run."""
         return await self.one("SELECT *, result::text AS result_text FROM rowcall.agent_jobs WHERE id = %s", job_id)
@@ -165,9 +178,6 @@ async def records(url: str, *, clear: bool = False) -> AsyncIterator[Records]:
         await session.execute(TABLES.encode())
         if clear:
             await Records(session).clear()
-        for agent in AGENTS:
-            await session.execute(
-                "INSERT INTO rowcall.agents (name, version, options) VALUES (%s, %s, %s) ON CONFLICT (name) DO NOTHING",
-                (agent.name, agent.version, json.dumps(agent.options)),
-            )
-        yield Records(session)
+        view = Records(session)
+        await view.know(AGENTS)
+        yield view

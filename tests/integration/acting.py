@@ -27,11 +27,16 @@ def insert(session: db.SyncSession, **columns: Any) -> int:
     return int(row["id"])
 
 
+def claiming(limit: int, *, lease: float = 30.0, deadline: float = 900.0, **changed: Any) -> dict[str, Any]:
+    """Parameters of the query `claim` for agent `a`, as a worker of version 1 gives them."""
+    given = {"agents": ["a"], "limit": limit, "owner": uuid.uuid4(), "deadline": deadline, "lease": lease}
+    return given | {"versions": [1], "deadlines": [None], "suspects": 1} | changed
+
+
 def claim(session: db.SyncSession) -> list[int]:
     """Claim what can be claimed, as a worker does."""
     session.execute("SELECT rowcall.promote(1000)")
-    lease = {"agents": ["a"], "limit": 100, "owner": uuid.uuid4(), "deadline": 900.0, "lease": 30.0}
-    return [row["id"] for row in session.execute(CLAIM, lease)]
+    return [row["id"] for row in session.execute(CLAIM, claiming(100))]
 
 
 def job(session: db.SyncSession, job_id: int) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
-import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +14,7 @@ from consumer.agents.door import Agent, Coalesce
 from consumer.records import Change, payload
 from tests.envelopes import ORDERS, Message, change, order
 from tests.fixtures.postgres import Clock
+from tests.integration.acting import claiming
 from tests.integration.admitting import DAY_MS, Rig, agent, at, now_ms
 
 WINDOW = dt.timedelta(seconds=30)
@@ -46,7 +46,8 @@ def claim(rig: Rig, *agents: str) -> list[dict[str, Any]]:
     """What a worker gets."""
     rig.look.execute("INSERT INTO rowcall.agents (name, version) VALUES ('a', 1), ('b', 1) ON CONFLICT DO NOTHING")
     rig.rows("SELECT rowcall.promote(1000)")
-    lease = {"agents": list(agents or "a"), "limit": 100, "owner": uuid.uuid4(), "deadline": 900.0, "lease": 30.0}
+    named = list(agents or "a")
+    lease = claiming(100, agents=named, versions=[1] * len(named), deadlines=[None] * len(named))
     return rig.look.execute(CLAIM, lease).fetchall()
 
 

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import threading
-import uuid
-from typing import Any
 
 import psycopg
 from psycopg.rows import DictRow, dict_row
 
 from tests.fixtures.postgres import create, drop
-from tests.integration.test_state_machine import BROKEN_LANES, CLAIM, LIVE, MOVES, connections
+from tests.integration.acting import claiming
+from tests.integration.test_state_machine import BROKEN_LANES, CLAIM, LIVE, MOVES, STEPS, connections
 
 
 class Hand:
-    """One thread's work on the shared runs; `conflicts` are deadlocks."""
+    """One thread's work on the shared runs, with its version of the agent; `conflicts` are deadlocks."""
 
-    def __init__(self, url: str, mending: threading.Event, till: threading.Event) -> None:
+    def __init__(self, url: str, mending: threading.Event, till: threading.Event, version: int = 1) -> None:
         self.url = url
+        self.version = version
         self.mending = mending
         self.till = till
         self.faults: list[BaseException] = []
@@ -38,12 +38,11 @@ class Hand:
 
     def turn(self, session: psycopg.Connection[DictRow]) -> None:
         session.execute(CLAIM["promote"], (37,))
-        parameters = {"agents": ["a"], "limit": 6, "owner": uuid.uuid4(), "lease": 60.0, "deadline": 600.0}
-        taken = session.execute(CLAIM["claim"], parameters).fetchall()
+        taken = session.execute(CLAIM["claim"], claiming(6, lease=60.0, versions=[self.version])).fetchall()
         self.claimed += [(row["id"], row["lease_epoch"]) for row in taken]
-        statuses = ["SUCCEEDED" if row["id"] % 5 else "WAITING_RETRY" for row in taken]
         if taken:
-            self.move(session, [(row["id"], row["lease_epoch"]) for row in taken], statuses)
+            self.keep(session, [row for row in taken if row["id"] % 3 == 0 and row["agent_version"] is None])
+            self.move(session, [(row["id"], row["lease_epoch"]) for row in taken], [self.end(row) for row in taken])
         if not self.mending.is_set():
             some = session.execute(
                 "SELECT id, status FROM rowcall.agent_jobs WHERE status <> 'SUCCEEDED' ORDER BY random() LIMIT 8"
@@ -52,6 +51,25 @@ class Hand:
             to = ["PENDING" if row["status"] == "CANCELLED" else "CANCELLED" for row in some]
             self.move(session, [(row["id"], None) for row in some], to)
 
+    def end(self, row: DictRow) -> str:
+        """Another version's runs are parked for it, own ones come back once after their step, and then end."""
+        if row["agent_version"] not in (None, self.version):
+            return "PARKED"
+        comes_back = row["id"] % 5 == 0 or (row["id"] % 3 == 0 and row["agent_version"] is None)
+        return "WAITING_RETRY" if comes_back else "SUCCEEDED"
+
+    def keep(self, session: psycopg.Connection[DictRow], rows: list[DictRow]) -> None:
+        """A step for each of these runs, which pins them to this version."""
+        count = len(rows)
+        session.execute(
+            STEPS["checkpoint"],
+            {
+                "ids": [row["id"] for row in rows], "epochs": [row["lease_epoch"] for row in rows],
+                "names": ["s"] * count, "kinds": ["AGENT_STEP"] * count, "numbers": [1] * count,
+                "outputs": ["1"] * count, "versions": [self.version] * count, "started": [None] * count, "lease": 60.0,
+            },
+        )  # fmt: skip
+
     def move(self, session: psycopg.Connection[DictRow], held: list[tuple[int, int | None]], to: list[str]) -> None:
         count = len(held)
         session.execute(
@@ -59,7 +77,8 @@ class Hand:
             {
                 "ids": [one[0] for one in held], "epochs": [one[1] for one in held], "statuses": to,
                 "results": [None] * count, "codes": ["c"] * count, "errors": ["e"] * count,
-                "reasons": [None] * count, "delays": [0.0] * count, "attempts": [0] * count,
+                "reasons": ["version" if status == "PARKED" else None for status in to],
+                "delays": [0.0] * count, "attempts": [0] * count,
             },
         )  # fmt: skip
 
@@ -82,7 +101,7 @@ def test_four_hands_on_twenty_keys_meet_no_deadlock_and_keep_the_order(server: s
                 "WHEN (NEW.status = 'RUNNING' AND OLD.status <> 'RUNNING') EXECUTE FUNCTION public.watch()"
             )
             mending, till = threading.Event(), threading.Event()
-            hands = [Hand(url, mending, till) for _ in range(4)]
+            hands = [Hand(url, mending, till, version) for version in (1, 2, 1, 2)]
             threads = [threading.Thread(target=hand.work) for hand in hands]
             for thread in threads:
                 thread.start()
@@ -109,6 +128,11 @@ def test_four_hands_on_twenty_keys_meet_no_deadlock_and_keep_the_order(server: s
             assert session.execute(BROKEN_LANES).fetchall() == []
             claimed = [held for hand in hands for held in hand.claimed]
             assert len(claimed) == len(set(claimed)) > 300
+            strangers = session.execute(
+                "SELECT j.id FROM rowcall.agent_jobs j JOIN rowcall.job_steps s ON s.job_id = j.id "
+                "WHERE s.agent_version <> j.agent_version"
+            ).fetchall()
+            assert strangers == [], "a run has steps of two versions"
     finally:
         drop(url)
 
@@ -117,7 +141,7 @@ def test_a_promotion_while_a_settle_looks_for_the_next_head_is_not_forgotten(ser
     url = create(server)
     told, go = threading.Event(), threading.Event()
     add = "INSERT INTO rowcall.agent_jobs (job_type, key_hash) VALUES ('a', 7) RETURNING id"
-    taking: dict[str, Any] = {"agents": ["a"], "limit": 9, "owner": uuid.uuid4(), "lease": 60.0, "deadline": 600.0}
+    taking = claiming(9, lease=60.0)
 
     def promote() -> None:
         with psycopg.connect(url, row_factory=dict_row) as promoter:

@@ -237,3 +237,20 @@ def test_a_frozen_transaction_does_not_hold_its_rows_for_ever(database: str) -> 
     assert asyncio.run(frozen()) == "300ms"
     with psycopg.connect(database) as other:
         assert other.execute("SHOW idle_in_transaction_session_timeout").fetchone() == ("0",)
+
+
+async def test_a_worker_runs_one_suspect_at_a_time_and_all_others_beside_it(database: str, view: Records) -> None:
+    suspects = [await view.add("doer", {"do": "succeed", "seconds": 0.3}) for _ in range(4)]
+    await view.execute("UPDATE rowcall.agent_jobs SET losses = 2")
+    others = [await view.add("doer", {"do": "succeed", "seconds": 0.3}) for _ in range(4)]
+    # Placed while they had been lost already, as reclaim() leaves them.
+    await view.execute("SELECT rowcall.promote(100)")
+    await view.execute("SELECT rowcall.mend_lanes(100)")
+    seen = Counter[bool]()
+    async with running(settings(database)):
+        while await view.all("SELECT FROM rowcall.agent_jobs WHERE status <> 'SUCCEEDED'"):
+            rows = await view.all("SELECT id FROM rowcall.agent_jobs WHERE status = 'RUNNING'")
+            now = Counter(row["id"] in suspects for row in rows)
+            seen |= now
+            await asyncio.sleep(0.02)
+    assert (seen[True], seen[False]) == (1, len(others))

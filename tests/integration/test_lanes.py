@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
-from consumer import claim, db, moves
+from consumer import claim, db, moves, steps
 from consumer.records.jobs import ClaimedJob
 from tests.fixtures.postgres import Clock
 
@@ -158,19 +158,21 @@ async def test_an_expired_lease_is_claimable_again_by_a_worker_without_that_agen
     clock.advance(2)
     assert await claim.reclaim(session) == 1
     (again,) = await take(session)
-    assert (again.id, again.epoch, again.attempt) == (job.id, job.epoch + 1, 2)
+    assert (again.id, again.epoch, again.attempt, again.losses) == (job.id, job.epoch + 1, 1, 1)
 
 
-async def test_an_expired_lease_at_the_attempt_limit_fails_with_a_summary(session: db.Session, clock: Clock) -> None:
+async def test_an_expired_lease_at_the_loss_limit_fails_with_a_summary(session: db.Session, clock: Clock) -> None:
     await add(session, 7)
     await session.execute("UPDATE rowcall.agent_jobs SET max_attempts = 1")
-    await take(session)
-    clock.advance(31)
-    await claim.reclaim(session)
+    for _ in range(5):
+        assert len(await take(session)) == 1
+        clock.advance(31)
+        await claim.reclaim(session)
+        clock.advance(10)
     row = await (await session.execute("SELECT status, error_code, last_error FROM rowcall.agent_jobs")).fetchone()
     assert row is not None
     assert (row["status"], row["error_code"]) == ("FAILED", "lease_expired")
-    assert "attempt 1 of 1" in row["last_error"]
+    assert "loss 5 of 5" in row["last_error"]
 
 
 async def test_beats_renew_a_lease_but_never_past_the_deadline(
@@ -239,3 +241,94 @@ async def test_an_open_user_transaction_that_inserts_holds_up_nobody(
         ids = await add(session, 8, 9)
         await session.execute("SET statement_timeout = '2s'")
         assert [job.id for job in await take(session)] == ids
+
+
+async def lose(session: db.Session, clock: Clock, *, suspects: int = 1) -> list[ClaimedJob]:
+    """Claim as one worker, which then dies with all it has; what it had."""
+    await claim.promote(session)
+    jobs = await claim.claim(session, LEASE, ["a"], 100, suspects=suspects)
+    clock.advance(31)
+    await claim.reclaim(session)
+    clock.advance(5)
+    return jobs
+
+
+async def test_a_lost_lease_burns_no_attempt(session: db.Session, clock: Clock) -> None:
+    await add(session, 7)
+    for losses in range(4):
+        (job,) = await lose(session, clock)
+        assert (job.attempt, job.losses) == (1, losses)
+
+
+async def test_runs_lost_twice_are_claimed_one_at_a_time_beside_all_others(session: db.Session, clock: Clock) -> None:
+    ids = await add(session, 1, 2, 3)
+    assert len(await lose(session, clock)) == len(await lose(session, clock)) == 3
+    others = await add(session, 4, 5)
+    await claim.promote(session)
+    taken = await claim.claim(session, LEASE, ["a"], 100)
+    assert [job.id for job in taken if job.id in others] == others
+    (suspect,) = (job for job in taken if job.id in ids)
+    assert suspect.losses == claim.SUSPECT_LOSSES
+    # This worker holds one now; another may hold another.
+    assert await claim.claim(session, LEASE, ["a"], 100, suspects=0) == []
+    (second,) = await claim.claim(session, LEASE, ["a"], 100)
+    assert second.id in ids and second.id != suspect.id
+    # Whoever ends is cleared of it.
+    assert await end(session, suspect, "WAITING_RETRY", delay=0.0)
+    await claim.promote(session)
+    (again,) = await claim.claim(session, LEASE, ["a"], 100, suspects=0)
+    assert (again.id, again.losses) == (suspect.id, 0)
+
+
+async def test_a_checkpoint_is_progress_and_what_was_lost_before_counts_no_more(
+    session: db.Session, clock: Clock
+) -> None:
+    await add(session, 7)
+    await session.execute("UPDATE rowcall.agents SET options = '{\"max_losses\": 3}' WHERE name = 'a'")
+    for number in range(6):
+        await claim.promote(session)
+        (job,) = await claim.claim(session, LEASE, ["a"], 100)
+        step = steps.Checkpoint(job.id, job.epoch, f"s{number}", "AGENT_STEP", number, "1", 1, job.created_at)
+        assert await steps.checkpoint(session, [step], 30.0) == [True]
+        clock.advance(31)
+        await claim.reclaim(session)
+        clock.advance(5)
+    for _ in range(2):
+        assert len(await lose(session, clock)) == 1
+    row = await (await session.execute("SELECT status, losses, last_error FROM rowcall.agent_jobs")).fetchone()
+    assert row is not None and (row["status"], row["losses"]) == ("FAILED", 3)
+    assert "loss 3 of 3" in row["last_error"]
+
+
+@pytest.mark.parametrize("status", ["WAITING_REVIEW", "WAITING_RETRY", "WAITING_EVENT", "PARKED", "PENDING"])
+async def test_a_run_that_waits_is_in_no_scan_of_leases_or_deadlines(
+    session: db.Session, clock: Clock, status: str
+) -> None:
+    await add(session, 7)
+    (job,) = await take(session)
+    move = moves.Settlement(job.id, job.epoch, status, reason="budget", delay=9e7)
+    assert await moves.settle(session, [move]) == [True]
+    clock.advance(86400 * 365)
+    assert await claim.reclaim(session) == 0
+    found = await session.execute("SELECT status, locked_until, deadline, owner FROM rowcall.agent_jobs")
+    assert await found.fetchone() == {"status": status, "locked_until": None, "deadline": None, "owner": None}
+
+
+async def test_a_death_shortly_before_the_deadline_is_a_loss_and_a_hang_until_it_is_not(
+    session: db.Session, database: str, clock: Clock
+) -> None:
+    await add(session, 7, 8)
+    dead, hung = await take(session)
+    beating = db.connect(database, name="beat")
+    for number in range(90):
+        clock.advance(10)
+        claim.beat(beating, [(hung.id, hung.epoch)], 30)
+        if number < 86:  # its worker dies 40 s before the deadline
+            claim.beat(beating, [(dead.id, dead.epoch)], 30)
+    beating.close()
+    assert await claim.reclaim(session) == 2
+    found = await session.execute("SELECT error_code, losses, attempt_count FROM rowcall.agent_jobs ORDER BY id")
+    assert await found.fetchall() == [
+        {"error_code": "lease_expired", "losses": 1, "attempt_count": 0},
+        {"error_code": "deadline_exceeded", "losses": 0, "attempt_count": 1},
+    ]

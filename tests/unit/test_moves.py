@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field
 
 from consumer import validate
 from consumer.agents.door import Agent, Tier
+from consumer.agents.door import Retry as RetryPolicy
 from consumer.errors import (
     AgentError,
     ConfigurationError,
@@ -26,7 +27,7 @@ from consumer.errors import (
     RowcallError,
     TransactionConflict,
 )
-from consumer.executor.run import RetryPolicy, verdict_of
+from consumer.executor.run import verdict_of
 from consumer.moves import Settlement, settlement
 from consumer.records import Event
 from consumer.records.jobs import ClaimedJob, Failed, Lost, Released, Retry, Review, Succeeded

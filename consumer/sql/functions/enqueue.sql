@@ -1,10 +1,11 @@
 -- enqueue: queue a run, for operators and for triggers in the database. Returns the job's id; with a dedupe_key that
 -- is taken, the id of the job that holds it, which takes the payload in as a coalesced event. An agent that is retired
 -- is refused; one that is not known yet is not, for it may be activated later (`rowcall doctor` shows what waits so).
+-- A job whose time has not come holds up later ones of its key only with hold_key.
 CREATE FUNCTION rowcall.enqueue(
     agent text, payload json DEFAULT '{}', dedupe_key text DEFAULT NULL, key text DEFAULT NULL,
     run_after timestamptz DEFAULT NULL, max_attempts integer DEFAULT 5, tenant text DEFAULT 'default',
-    priority integer DEFAULT 0
+    priority integer DEFAULT 0, hold_key boolean DEFAULT false
 ) RETURNS bigint LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -17,10 +18,11 @@ BEGIN
     END IF;
     FOR i IN 1..3 LOOP
         INSERT INTO rowcall.agent_jobs AS j
-            (job_type, payload, dedupe_key, key_text, key_hash, run_after, max_attempts, tenant, priority)
+            (job_type, payload, dedupe_key, key_text, key_hash, run_after, max_attempts, tenant, priority, holds_key)
         VALUES (enqueue.agent, enqueue.payload, enqueue.dedupe_key, enqueue.key,
                 CASE WHEN enqueue.key IS NULL THEN rowcall.own_lane() ELSE rowcall.key_lane(enqueue.key) END,
-                coalesce(enqueue.run_after, rowcall.now()), enqueue.max_attempts, enqueue.tenant, enqueue.priority)
+                coalesce(enqueue.run_after, rowcall.now()), enqueue.max_attempts, enqueue.tenant, enqueue.priority,
+                enqueue.hold_key)
         ON CONFLICT (tenant, job_type, dedupe_key)
             WHERE dedupe_key IS NOT NULL AND status NOT IN ('FAILED', 'REJECTED', 'CANCELLED') DO NOTHING
         RETURNING j.id INTO v_id;

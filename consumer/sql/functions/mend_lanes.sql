@@ -14,7 +14,11 @@ BEGIN
             ON j.id = l.head AND j.lane_seq IS NOT NULL AND j.job_type = l.agent AND j.key_hash = l.key_hash
         WHERE j.id IS NULL
         OR j.status NOT IN ('PENDING', 'RUNNING', 'WAITING_RETRY', 'WAITING_REVIEW', 'WAITING_EVENT', 'PARKED')
-        OR l.ready_at IS DISTINCT FROM CASE WHEN j.status IN ('PENDING', 'WAITING_RETRY') THEN j.run_after END
+        OR coalesce(l.ready_at, l.suspect_at) IS DISTINCT FROM
+            CASE WHEN j.status IN ('PENDING', 'WAITING_RETRY') THEN j.run_after END
+        OR (l.suspect_at IS NOT NULL AND j.losses < 2) OR (l.ready_at IS NOT NULL AND j.losses >= 2)
+        OR l.parked_version IS DISTINCT FROM
+            CASE WHEN j.status = 'PARKED' AND j.reason = 'version' THEN j.agent_version END
         UNION
         SELECT j.job_type, j.key_hash FROM rowcall.agent_jobs j
         WHERE j.lane_seq IS NOT NULL

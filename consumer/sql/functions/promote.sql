@@ -1,4 +1,4 @@
--- promote: give up to p_limit committed, due jobs their place in their lanes; how many, or -1 when another session is
+-- promote: give up to p_limit committed jobs that are due, or hold their key, their place in their lanes; how many, or -1 when another session is
 -- at it. One promoter at a time: the order of promotion is the order of a lane. INSERT never touches a lane, so a
 -- user's open transaction holds up nobody.
 CREATE FUNCTION rowcall.promote(p_limit integer) RETURNS integer LANGUAGE plpgsql
@@ -13,7 +13,8 @@ DECLARE
     v_met bigint[];
 BEGIN
     IF NOT EXISTS (SELECT FROM rowcall.agent_jobs
-                   WHERE lane_seq IS NULL AND status = 'PENDING' AND run_after <= rowcall.now()) THEN
+                   WHERE lane_seq IS NULL AND status = 'PENDING'
+                   AND CASE WHEN holds_key THEN created_at ELSE run_after END <= rowcall.now()) THEN
         RETURN 0;
     END IF;
     IF NOT pg_try_advisory_xact_lock(hashtext('rowcall.promote')) THEN
@@ -22,8 +23,9 @@ BEGIN
     v_seq := nextval('rowcall.lane_order');
     WITH due AS MATERIALIZED (
         SELECT id FROM rowcall.agent_jobs
-        WHERE lane_seq IS NULL AND status = 'PENDING' AND run_after <= rowcall.now()
-        ORDER BY run_after, id LIMIT p_limit FOR UPDATE SKIP LOCKED
+        WHERE lane_seq IS NULL AND status = 'PENDING'
+        AND CASE WHEN holds_key THEN created_at ELSE run_after END <= rowcall.now()
+        ORDER BY CASE WHEN holds_key THEN created_at ELSE run_after END, id LIMIT p_limit FOR UPDATE SKIP LOCKED
     ), placed AS (
         UPDATE rowcall.agent_jobs j SET lane_seq = v_seq FROM due WHERE j.id = due.id
         RETURNING j.job_type, j.key_hash, j.id, j.run_after, j.priority, j.source_topic

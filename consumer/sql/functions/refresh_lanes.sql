@@ -11,9 +11,9 @@ BEGIN
         ON l.agent = x.agent AND l.key_hash = x.key_hash
     ORDER BY l.agent, l.key_hash FOR UPDATE OF l;
     WITH heads AS MATERIALIZED (
-        SELECT t.agent, t.key_hash, j.id, j.status, j.run_after, j.priority
+        SELECT t.agent, t.key_hash, j.id, j.status, j.run_after, j.priority, j.losses, j.reason, j.agent_version
         FROM (SELECT DISTINCT * FROM unnest(p_agents, p_keys) AS u (agent, key_hash)) t LEFT JOIN LATERAL (
-            SELECT id, status, run_after, priority FROM rowcall.agent_jobs j
+            SELECT id, status, run_after, priority, losses, reason, agent_version FROM rowcall.agent_jobs j
             WHERE j.job_type = t.agent AND j.key_hash = t.key_hash AND j.lane_seq IS NOT NULL
             AND j.status IN ('PENDING', 'RUNNING', 'WAITING_RETRY', 'WAITING_REVIEW', 'WAITING_EVENT', 'PARKED')
             ORDER BY lane_seq, id LIMIT 1
@@ -23,6 +23,8 @@ BEGIN
         WHERE l.agent = h.agent AND l.key_hash = h.key_hash AND h.id IS NULL
     )
     UPDATE rowcall.lanes l SET head = h.id, priority = h.priority, hold = NULL,
-        ready_at = CASE WHEN h.status IN ('PENDING', 'WAITING_RETRY') THEN h.run_after END
+        ready_at = CASE WHEN h.status IN ('PENDING', 'WAITING_RETRY') AND h.losses < 2 THEN h.run_after END,
+        suspect_at = CASE WHEN h.status IN ('PENDING', 'WAITING_RETRY') AND h.losses >= 2 THEN h.run_after END,
+        parked_version = CASE WHEN h.status = 'PARKED' AND h.reason = 'version' THEN h.agent_version END
     FROM heads h WHERE l.agent = h.agent AND l.key_hash = h.key_hash AND h.id IS NOT NULL;
 END $$;

@@ -20,24 +20,34 @@ BEGIN
             AS a (id, epoch, status, result, code, error, reason, delay, attempts)
     ), fenced AS MATERIALIZED (
         -- All that is asked for the very epoch: a group may hold an old epoch of the same run beside the present one.
-        SELECT a.* FROM rowcall.agent_jobs j JOIN asked a ON j.id = a.id
+        -- A run that fails holds its lane where its agent says so, until a person has looked at it.
+        SELECT a.*, a.status = 'FAILED' AND a.epoch IS NOT NULL AND coalesce((
+                SELECT g.options ->> 'on_failure' = 'park' FROM rowcall.agents g WHERE g.name = j.job_type), false)
+            AS kept
+        FROM rowcall.agent_jobs j JOIN asked a ON j.id = a.id
             AND (a.epoch IS NULL OR (j.lease_epoch = a.epoch AND j.status = 'RUNNING'))
             AND rowcall.may_move(j.status, a.status)
         ORDER BY j.id FOR UPDATE OF j
     ), moved AS (
         UPDATE rowcall.agent_jobs j SET
-            status = a.status,
+            status = CASE WHEN a.kept THEN 'PARKED' ELSE a.status END,
             result = coalesce(a.result::json, j.result),
             error_code = CASE WHEN a.status = 'SUCCEEDED' THEN NULL ELSE coalesce(a.code, j.error_code) END,
             last_error = CASE WHEN a.status = 'SUCCEEDED' THEN NULL ELSE coalesce(a.error, j.last_error) END,
-            reason = a.reason,
+            reason = CASE WHEN a.kept THEN 'failed' ELSE a.reason END,
             -- a run that had left its lane queues behind what its key has now
             lane_seq = CASE WHEN j.status IN ('FAILED', 'CANCELLED') THEN NULL ELSE j.lane_seq END,
             run_after = CASE WHEN a.delay IS NULL THEN j.run_after
                              ELSE rowcall.now() + make_interval(secs => a.delay) END,
+            holds_key = j.holds_key AND j.status NOT IN ('FAILED', 'CANCELLED'),
             attempt_count = greatest(0, j.attempt_count + coalesce(a.attempts, 0)),
+            -- whoever came to an end of an attempt is not what kills its workers; a person's retry begins anew
+            losses = CASE WHEN a.epoch IS NOT NULL AND a.status IN ('PENDING', 'FAILED') THEN j.losses ELSE 0 END,
+            postponed = CASE WHEN a.epoch IS NULL THEN 0
+                             WHEN a.status = 'WAITING_RETRY' AND a.attempts < 0 THEN j.postponed + 1
+                             ELSE j.postponed END,
             owner = NULL, locked_until = NULL, deadline = NULL,
-            finished_at = CASE WHEN a.status IN ('SUCCEEDED', 'FAILED', 'REJECTED', 'CANCELLED')
+            finished_at = CASE WHEN NOT a.kept AND a.status IN ('SUCCEEDED', 'FAILED', 'REJECTED', 'CANCELLED')
                                THEN rowcall.now() END,
             updated_at = rowcall.now()
         FROM fenced a WHERE j.id = a.id

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from consumer.agents.door import HttpAnswer, StepKind, Tier
+from consumer.agents.door import HttpAnswer, Retry, StepKind, Tier
 from consumer.agents.issue_digest import ISSUE_LIMIT, QUIET_DAY, Issue, IssueDigest, agent, brief, request_of
 from consumer.errors import GiveUp
 from consumer.records import Change, Event
@@ -49,7 +49,14 @@ class Run:
         return self.table
 
     async def step(
-        self, name: str, function: Callable[..., Any], /, *arguments: Any, kind: StepKind = StepKind.AGENT_STEP
+        self,
+        name: str,
+        function: Callable[..., Any],
+        /,
+        *arguments: Any,
+        kind: StepKind = StepKind.AGENT_STEP,
+        retry: Retry | None = None,
+        timeout_seconds: float | None = None,
     ) -> Any:
         self.steps.append((name, kind))
         return await function(*arguments)

@@ -171,6 +171,11 @@ def test_wrong_usage_is_2() -> None:
     assert run("jobs", "show", "abc").exit_code == 2
     assert run("jobs", "list", "--limit", "0").exit_code == 2
     assert run("enqueue", "a").exit_code == 2
+
+
+def test_holding_a_key_needs_one() -> None:
+    result = run("enqueue", "a", "--payload", "{}", "--hold-key")
+    assert result.exit_code == 1 and "--hold-key needs --key" in result.output
     assert run("dead-letters", "discard", "1").exit_code == 2
 
 
