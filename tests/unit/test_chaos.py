@@ -26,13 +26,13 @@ def test_everything_once_is_clean() -> None:
 
 def test_an_order_without_one_of_its_outcomes_is_lost() -> None:
     verdict = judge({1, 2, 3}, {"row": once(1, 2, 3), "event": once(1, 3), "effect": once(1)})
-    assert (verdict.lost, verdict.doubled) == ({2, 3}, frozenset())
+    assert (verdict.lost, verdict.doubled) == (frozenset({2, 3}), frozenset())
     assert not verdict.clean
 
 
 def test_an_outcome_that_came_twice_or_of_nothing_is_doubled() -> None:
     verdict = judge({1, 2}, {"row": once(1, 2), "effect": once(1, 2, 2, 9)})
-    assert (verdict.lost, verdict.doubled) == (frozenset(), {2, 9})
+    assert (verdict.lost, verdict.doubled) == (frozenset(), frozenset({2, 9}))
     assert not verdict.clean
 
 
