@@ -42,7 +42,8 @@ class Load:
     def stop(self) -> None:
         """Finish the transaction under way and end."""
         self._stop.set()
-        self._thread.join(120)
+        if self._thread.is_alive():
+            self._thread.join(120)
 
     def ease(self, slow: bool) -> None:
         """A tenth of the rate while the rest is far behind: never silence."""
