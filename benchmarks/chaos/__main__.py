@@ -54,7 +54,11 @@ class Chaos:
         """Load, strike, settle, judge."""
         self._scene.load.start()
         self._scene.workers.start()
-        self._await_effect(0, AIM_SECONDS)
+        if self._await_effect(0, AIM_SECONDS) is None:
+            raise NotMeasured(
+                f"no row took effect within {AIM_SECONDS:g} s, before any fault; ends of workers by exit code: "
+                f"{dict(self._scene.workers.ends)}, the last lines of one:\n{self._scene.workers.last_words()}"
+            )
         self._began = time.monotonic()
         kinds = rota(max(1, round(self._seconds / ROUND_SECONDS)))
         for number, kind in enumerate(kinds):

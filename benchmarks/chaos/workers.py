@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.services import Child, rowcall
+from debezium import processes
 
 RESTART_SECONDS: Final = 5.0
 """Pause before a process is started again, as in deploy/rowcall-worker.service."""
@@ -55,6 +56,10 @@ class Workers:
         with self._lock:
             self._frozen.discard(pid)
         os.kill(pid, signal.SIGCONT)
+
+    def last_words(self) -> str:
+        """The end of one worker's log."""
+        return processes.tail(self._logs / "worker-0.log", 5)
 
     def close(self) -> None:
         """End them all in order."""
