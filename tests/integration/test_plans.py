@@ -10,6 +10,7 @@ worker's prepared statements get them. Times are never looked at.
 from __future__ import annotations
 
 import datetime as dt
+import json
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -245,7 +246,7 @@ async def test_an_outcome_looks_up_its_run(session: db.Session) -> None:
 
 async def test_the_dedup_lookup_probes_each_id(session: db.Session) -> None:
     ids = [f"rc1:{number}" for number in range(SEEN - 1000, SEEN + 1000)]
-    values = {"agents": ["a"], "firsts": [1], "ids": ids, "days": [dt.date(2026, 11, 30)]}
+    values = {"agents": ["a"], "firsts": [1], "ids": json.dumps(ids), "days": [dt.date(2026, 11, 30)]}
     found = await touched(session, lambda: sent(session, "dedup", "seen", values))
     kept_to(found, {"processed_events_pkey", "processed_events_undated_pkey"}, entries=2 * len(ids), blocks=20_000)
 
