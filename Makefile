@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export UV_NO_PROGRESS ?= 1
 
-.PHONY: demo test bench check unit lock clean
+.PHONY: demo test bench chaos check unit lock clean
 
 $(VENV)/.installed: deploy/locks/dev.txt deploy/locks/uv.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -34,6 +34,9 @@ $(VENV)/.bench: $(VENV)/.installed deploy/locks/bench.txt
 
 bench: $(VENV)/.bench  ## writes build/bench.json
 	$(BIN)/python -m benchmarks
+
+chaos: $(VENV)/.installed  ## load and faults for CHAOS_SECONDS (600); writes build/chaos.json
+	$(BIN)/python -m benchmarks.chaos
 
 lock:  ## refresh the lock files (hashes, no index address)
 	for set in runtime "dev --extra local --extra dev" "bench --extra local --extra dev --extra bench"; do \

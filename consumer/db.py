@@ -78,6 +78,9 @@ _KEEPALIVE: Final[dict[str, Any]] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 15_000,
 }
+# Statements over queues find rows by key. Statistics of a queue are always stale, and a plan that reads all runs under
+# way, or all that an old snapshot still keeps, costs more with each of them.
+_BY_KEY: Final = ("enable_seqscan=off", "enable_bitmapscan=off", "enable_hashjoin=off", "enable_mergejoin=off")
 
 
 @cache
@@ -88,8 +91,10 @@ def queries(stage: str, package: str = "consumer") -> Mapping[str, bytes]:
     return {name: _COMMENT.sub("", body).strip().encode() for name, body in zip(parts[::2], parts[1::2], strict=True)}
 
 
-def connect(url: str, *, name: str) -> SyncSession:
+def connect(url: str, *, name: str, by_key: bool = False) -> SyncSession:
     """A blocking autocommit session, for the two threads and for commands. `name` shows in pg_stat_activity.
+
+    With `by_key` its statements look rows up by key, whatever a queue's statistics say.
 
     Raises:
         Outage: Postgres does not answer.
@@ -101,14 +106,14 @@ def connect(url: str, *, name: str) -> SyncSession:
             autocommit=True,
             application_name=f"rowcall {name}",
             row_factory=dict_row,
-            options=_options(url),
+            options=_options(url, *(_BY_KEY if by_key else ())),
             **_KEEPALIVE,
         )
         _adapt(session)
         return session
 
 
-async def connect_async(url: str, *, name: str) -> Session:
+async def connect_async(url: str, *, name: str, by_key: bool = False) -> Session:
     """The same, for asyncio."""
     with translated(url):
         session = await AsyncConnection.connect(
@@ -116,7 +121,7 @@ async def connect_async(url: str, *, name: str) -> Session:
             autocommit=True,
             application_name=f"rowcall {name}",
             row_factory=dict_row,
-            options=_options(url),
+            options=_options(url, *(_BY_KEY if by_key else ())),
             **_KEEPALIVE,
         )
         _adapt(session)
@@ -148,12 +153,13 @@ async def open_pool(
     read_only: bool = False,
     for_agents: bool = False,
     lock_seconds: float | None = None,
+    by_key: bool = False,
 ) -> AsyncPool:
     """A pool of at most `size` sessions, opened and checked; autocommit, or each use one READ ONLY transaction.
 
     A transaction that sends nothing for `idle_seconds` is ended by the server: a frozen process must not hold its rows.
     With `for_agents` a session forgets whatever its user left in it: settings, locks, temporary tables. With
-    `lock_seconds` a statement that waits longer for a lock becomes a TransactionConflict.
+    `lock_seconds` a statement that waits longer for a lock becomes a TransactionConflict. `by_key` as in `connect`.
 
     Raises:
         Outage, ConfigurationError: as `connect`.
@@ -170,6 +176,7 @@ async def open_pool(
         url,
         f"idle_in_transaction_session_timeout={round(idle_seconds * 1000)}",
         *([] if lock_seconds is None else [f"lock_timeout={round(lock_seconds * 1000)}"]),
+        *(_BY_KEY if by_key else ()),
     )
     pool = AsyncPool(
         url,

@@ -70,7 +70,7 @@ class Beat:
             started = time.monotonic()
             try:
                 if session is None or session.closed:
-                    session = db.connect(self._url, name="beat")
+                    session = db.connect(self._url, name="beat", by_key=True)
                 gone = claim.beat(session, held, self._lease_seconds)
             except RowcallError as error:
                 _log.warning("leases could not be renewed: %s", error, extra={"action": "beat_failed"})

@@ -290,7 +290,9 @@ async def run_executor(settings: Settings, agents: Sequence[Agent], stop: asynci
     url = settings.database_url.get_secret_value()
     patience = settings.lease_seconds
     idle = settings.lease_seconds
-    pool = await db.open_pool(url, name="executor", size=_POOL_SIZE, idle_seconds=idle, lock_seconds=_LOCK_SECONDS)
+    pool = await db.open_pool(
+        url, name="executor", size=_POOL_SIZE, idle_seconds=idle, lock_seconds=_LOCK_SECONDS, by_key=True
+    )
     writers = await db.open_pool(url, name="executor outcome", size=_WRITERS, idle_seconds=idle, for_agents=True)
     readers = await db.open_pool(
         url, name="agent sql", size=_READERS, idle_seconds=idle, read_only=True, for_agents=True

@@ -1,7 +1,13 @@
 -- mend_lanes: put right what statements by hand have broken: a lane whose head is gone, ended or ready at another
 -- time, a job in a lane that does not exist. Our own transactions change jobs and lanes together, so one snapshot shows
 -- no such pair that they made. Returns how many lanes were mended; one session at a time.
-CREATE FUNCTION rowcall.mend_lanes(p_limit integer) RETURNS integer LANGUAGE plpgsql AS $$
+CREATE FUNCTION rowcall.mend_lanes(p_limit integer) RETURNS integer LANGUAGE plpgsql
+    SET enable_seqscan = off
+    SET enable_bitmapscan = off
+    SET enable_mergejoin = off
+    SET enable_hashjoin = off
+    SET jit = off
+AS $$
 DECLARE
     v_agents text[];
     v_keys bigint[];

@@ -20,6 +20,9 @@ BEGIN
     IF NOT pg_try_advisory_xact_lock(hashtext('rowcall.promote')) THEN
         RETURN -1;
     END IF;
+    -- The commit need not wait for the disk: a promotion that a crash undoes is made again, and whatever follows it (a
+    -- claim above all) is written behind it and waits for both.
+    PERFORM set_config('synchronous_commit', 'off', true);
     v_seq := nextval('rowcall.lane_order');
     WITH due AS MATERIALIZED (
         SELECT id FROM rowcall.agent_jobs

@@ -4,6 +4,7 @@ CREATE FUNCTION rowcall.refresh_lanes(p_agents text[], p_keys bigint[]) RETURNS 
     SET enable_seqscan = off
     SET enable_bitmapscan = off
     SET enable_mergejoin = off
+    SET enable_hashjoin = off
     SET jit = off
 AS $$
 BEGIN

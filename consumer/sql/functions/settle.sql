@@ -8,6 +8,7 @@ CREATE FUNCTION rowcall.settle(
     SET enable_seqscan = off
     SET enable_bitmapscan = off
     SET enable_mergejoin = off
+    SET enable_hashjoin = off
     SET jit = off
 AS $$
 DECLARE
