@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import uuid
 from typing import Any
 
 import psycopg
 from psycopg.rows import DictRow, dict_row
 
 from consumer import db
+from tests.integration.acting import claiming
 
 CLAIM, MOVES, LIMITS = db.queries("claim"), db.queries("moves"), db.queries("limits")
 
@@ -62,16 +62,9 @@ class Fleet:
 
     def claim(self, limit: int = 100, *agents: str, lease: float = 30.0) -> list[DictRow]:
         """Claim runs."""
-        return self.rows(
-            CLAIM["claim"],
-            {
-                "agents": list(agents or ("a",)),
-                "limit": limit,
-                "owner": uuid.uuid4(),
-                "lease": lease,
-                "deadline": 900.0,
-            },
-        )
+        names = list(agents or ("a",))
+        ones = {"versions": [1] * len(names), "deadlines": [None] * len(names)}
+        return self.rows(CLAIM["claim"], claiming(limit, lease=lease, agents=names, **ones))
 
     def move(self, runs: list[DictRow], status: str = "SUCCEEDED", *, reason: str | None = None) -> set[int]:
         """Settle claimed runs."""
