@@ -63,8 +63,9 @@ class Fleet:
     def claim(self, limit: int = 100, *agents: str, lease: float = 30.0) -> list[DictRow]:
         """Claim runs."""
         names = list(agents or ("a",))
-        ones = {"versions": [1] * len(names), "deadlines": [None] * len(names)}
-        return self.rows(CLAIM["claim"], claiming(limit, lease=lease, agents=names, **ones))
+        versions, deadlines = [1] * len(names), [None] * len(names)
+        given = claiming(limit, lease=lease, agents=names, versions=versions, deadlines=deadlines)
+        return self.rows(CLAIM["claim"], given)
 
     def move(self, runs: list[DictRow], status: str = "SUCCEEDED", *, reason: str | None = None) -> set[int]:
         """Settle claimed runs."""
