@@ -41,6 +41,8 @@ ENVIRONMENT: Final = {
     "ROWCALL_LEASE_SECONDS": f"{LEASE_SECONDS:g}",
     "ROWCALL_BEAT_SECONDS": "1.5",
     "ROWCALL_POLL_SECONDS": "0.5",
+    # the receiver is on this machine
+    "ROWCALL_HTTP_ALLOW": "127.0.0.1",
     # A killed member is given up after 6 s, the least a broker allows.
     "KAFKA_OPTIONS": "session.timeout.ms=6000,heartbeat.interval.ms=2000",
     "KAFKA_GROUP": "chaos",
