@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 SECRETS = "/run/secrets/"
 SETTING_NAMES = {str(field.alias) for field in Settings.model_fields.values()}
 ONE_SHOT = {"migrate", "connectors"}
-SERVICES = {"postgres", "kafka", "connect", "registry", "worker", "model"} | ONE_SHOT
+SERVICES = {"postgres", "kafka", "connect", "registry", "worker", "scheduler", "model"} | ONE_SHOT
 
 
 def compose() -> dict[str, Any]:
@@ -71,7 +71,7 @@ def test_each_service_is_health_checked_or_runs_once(name: str) -> None:
     if name in ONE_SHOT:
         assert healthcheck == {"disable": True}
         assert service(name)["restart"].startswith("on-failure")
-    elif name == "worker":
+    elif name in ("worker", "scheduler"):
         assert healthcheck is None, "the image's own health check counts"
         assert any(line.startswith("HEALTHCHECK") for line in stage("worker").lines)
     else:
