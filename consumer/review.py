@@ -15,6 +15,7 @@ from typing import Final, Literal
 import orjson
 
 from consumer import db
+from consumer.errors import EffectUnknown
 from consumer.moves import Settlement, settle
 from consumer.records.jobs import ClaimedJob, storable
 
@@ -81,7 +82,9 @@ class Counts:
 async def hold(session: db.Session, job: ClaimedJob, request: Request) -> Held:
     """Open a review for the run; nothing is written where its lease is lost.
 
-    A bypass of the agent decides at once: then the run is queued again with its answer, as after an approval.
+    A bypass of the agent decides at once: then the run is queued again with its answer, as after an approval. An
+    approval under which the run resumed is withdrawn, but not for an effect that nobody knows the end of: what was
+    approved is still what the run goes on with.
     """
     reasons = [storable(reason) for reason in request.reasons]
     async with db.async_transaction(session):
@@ -95,7 +98,8 @@ async def hold(session: db.Session, job: ClaimedJob, request: Request) -> Held:
             move = Settlement(job.id, job.epoch, "PENDING", delay=0.0, attempts=-1)
         if not (await settle(session, [move]))[0]:
             return "lost"
-        await withdraw(session, job, request.stale)
+        if request.code != EffectUnknown.code:
+            await withdraw(session, job, request.stale)
         if request.payload is not None:
             await session.execute(_SQL["put_row"], {"id": job.id, "payload": request.payload})
         review_id = await _open(session, job, request, reasons)

@@ -288,8 +288,7 @@ async def run_executor(settings: Settings, agents: Sequence[Agent], stop: asynci
         Outage, ConfigurationError: when the database cannot be opened at the start.
     """
     url = settings.database_url.get_secret_value()
-    patience = settings.lease_seconds
-    idle = settings.lease_seconds
+    patience = idle = settings.lease_seconds
     pool = await db.open_pool(
         url, name="executor", size=_POOL_SIZE, idle_seconds=idle, lock_seconds=_LOCK_SECONDS, by_key=True
     )
@@ -299,27 +298,11 @@ async def run_executor(settings: Settings, agents: Sequence[Agent], stop: asynci
     )
     model = ModelClient(settings)
     wake = Wake(url)
-
-    async def keep(session: db.Session, items: Sequence[steps.Checkpoint]) -> Sequence[bool]:
-        return await steps.checkpoint(session, items, settings.lease_seconds)
-
     try:
         with db.translated():
             async with pool.connection() as session:
                 system = await outcome.system_identifier(session)
-        services = Services(
-            checkpoints=GroupCommit(
-                pool, keep, name="checkpoints", patience=patience, weigh=lambda step: len(step.output)
-            ),
-            calls_sent=GroupCommit(pool, steps.call_sent, name="calls sent", patience=patience),
-            calls_done=GroupCommit(
-                pool, steps.call_done, name="calls done", patience=patience, weigh=lambda call: len(call.response or "")
-            ),
-            model=model,
-            permits=Permits(pool, settings, patience=patience),
-            reader=PoolReader(readers),
-            outside=Outside.of(settings, pool),
-        )
+        services = _services(settings, pool, readers, model)
         outbox = Outbox(SchemaRegistry(settings.schema_registry_url), namespace=f"{system}:{settings.epoch}")
         await _prepare(outbox)
         settler = Settler(
@@ -342,6 +325,26 @@ async def run_executor(settings: Settings, agents: Sequence[Agent], stop: asynci
         await readers.close()
         await writers.close()
         await pool.close()
+
+
+def _services(settings: Settings, pool: db.AsyncPool, readers: db.AsyncPool, model: ModelClient) -> Services:
+    """What all runs share; grouped writes wait for the database as long as a lease lasts."""
+    patience = settings.lease_seconds
+
+    async def keep(session: db.Session, items: Sequence[steps.Checkpoint]) -> Sequence[bool]:
+        return await steps.checkpoint(session, items, settings.lease_seconds)
+
+    return Services(
+        checkpoints=GroupCommit(pool, keep, name="checkpoints", patience=patience, weigh=lambda step: len(step.output)),
+        calls_sent=GroupCommit(pool, steps.call_sent, name="calls sent", patience=patience),
+        calls_done=GroupCommit(
+            pool, steps.call_done, name="calls done", patience=patience, weigh=lambda call: len(call.response or "")
+        ),
+        model=model,
+        permits=Permits(pool, settings, patience=patience),
+        reader=PoolReader(readers),
+        outside=Outside.of(settings, pool),
+    )
 
 
 async def _prepare(outbox: Outbox) -> None:

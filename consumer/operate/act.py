@@ -129,6 +129,22 @@ def move(
     send(session, "hint")
 
 
+def decide(
+    session: db.SyncSession,
+    review_id: int,
+    state: str,
+    act: Act,
+    *,
+    digest: str | None = None,
+    edited: bool = False,
+    group: str | None = None,
+    reason: str | None = None,
+) -> None:
+    """Write the decision about a held review; its reason is the act's unless `reason` says more."""
+    decision = {"id": review_id, "state": state, "actor": act.name, "reason": act.why if reason is None else reason}
+    send(session, "decide", {**decision, "digest": digest, "edited": edited, "group": group})
+
+
 def close_reviews(session: db.SyncSession, job_ids: list[int], act: Act) -> None:
     """Close the open reviews of runs that ended without a decision."""
     send(session, "close_reviews", {"ids": job_ids, "actor": act.name, "reason": act.why})

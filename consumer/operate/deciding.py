@@ -16,7 +16,7 @@ from typing import Any, Final
 from consumer import db
 from consumer.agents.door import Agent
 from consumer.errors import OperatorError
-from consumer.operate.act import Act, Row, audit, every, held_job, in_transaction, job_busy, move, one, send
+from consumer.operate.act import Act, Row, audit, decide, every, held_job, in_transaction, job_busy, move, one, send
 from consumer.operate.edits import answer_json, check, edited
 from consumer.records.approval import digest_of
 
@@ -101,7 +101,7 @@ def reject(session: db.SyncSession, review_id: int, act: Act, *, digest: str | N
     def work() -> Decided:
         review = _held_review(session, review_id, digest)
         job_id = review["job_id"]
-        _decide(session, review_id, "REJECTED", act)
+        decide(session, review_id, "REJECTED", act)
         move(session, job_id, "REJECTED", code="rejected", error=f"rejected by {act.name}: {reason}", delay=None)
         audit(session, act, "reject", f"job {job_id}", review=review_id, digest=review["digest"])
         return Decided(review_id, job_id, "REJECTED")
@@ -124,7 +124,7 @@ def again(session: db.SyncSession, review_id: int, act: Act, *, digest: str | No
         review = _held_review(session, review_id, digest)
         job_id = review["job_id"]
         _refuse_unknown_effect(review)
-        _decide(session, review_id, "AGAIN", act)
+        decide(session, review_id, "AGAIN", act)
         send(session, "throw_answer", {"id": job_id, "whole": review["code"] in _WHOLE})
         move(session, job_id, "PENDING", attempts=-1)
         audit(session, act, "again", f"job {job_id}", review=review_id, digest=review["digest"])
@@ -206,27 +206,13 @@ def _approve(session: db.SyncSession, review_id: int, act: Act, wish: _Wish, age
     if agent is not None:
         check(agent, review, text, rules=wish.own)
     digest = digest_of(review["agent"], review["agent_version"], text, review["event_id"], review["key"])
-    _decide(session, review_id, "APPROVED", act, digest=digest, edited=wish.own, group=wish.group)
+    decide(session, review_id, "APPROVED", act, digest=digest, edited=wish.own, group=wish.group)
     send(session, "set_answer", {"id": job_id, "answer": text, "actor": act.name})
     # The worker that resumes counts an attempt; approving goes on with the one that was held, so it is given back.
     move(session, job_id, "PENDING", attempts=-1)
     detail = {"review": review_id, "edited": wish.own, "digest": review["digest"], "decided_digest": digest}
     audit(session, act, "approve", f"job {job_id}", **detail, **({} if wish.group is None else {"group": wish.group}))
     return Decided(review_id, job_id, "APPROVED", edited=wish.own)
-
-
-def _decide(
-    session: db.SyncSession,
-    review_id: int,
-    state: str,
-    act: Act,
-    *,
-    digest: str | None = None,
-    edited: bool = False,
-    group: str | None = None,
-) -> None:
-    decision = {"id": review_id, "state": state, "actor": act.name, "reason": act.why}
-    send(session, "decide", {**decision, "digest": digest, "edited": edited, "group": group})
 
 
 def _busy(session: db.SyncSession, review_id: int) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from consumer import db
 from consumer.agents.door import answer_text
 from consumer.errors import OperatorError
-from consumer.operate.act import Act, Row, audit, every, held_job, in_transaction, job_busy, move, one, send
+from consumer.operate.act import Act, Row, audit, decide, every, held_job, in_transaction, job_busy, move, one, send
 from consumer.records import encode
 
 STATES: Final = ("PLANNED", "SENT", "CONFIRMED", "UNKNOWN", "FAILED")
@@ -119,7 +119,7 @@ def _resolve(session: db.SyncSession, job_id: int, effect: str, act: Act, happen
     if review is None or waits_for or job["status"] != "WAITING_REVIEW":
         return Resolved(row["id"], job_id, state, job["status"], waits_for)
     reason = f"effect {row['id']} {'happened' if happened else 'did not happen'}" + (f": {act.why}" if act.why else "")
-    send(session, "decide", {"id": review["id"], "state": "CLOSED", "actor": act.name, "reason": reason})
+    decide(session, review["id"], "CLOSED", act, reason=reason)
     # The worker that resumes counts an attempt; going on with the one that was held costs none.
     move(session, job_id, "PENDING", attempts=-1)
     return Resolved(row["id"], job_id, state, "PENDING")
