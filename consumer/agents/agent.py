@@ -163,6 +163,11 @@ class Agent:
         """Whether the outcome needs a transaction of its own."""
         return self._write is not None
 
+    @property
+    def acts(self) -> bool:
+        """Whether it has effects outside after its answer."""
+        return self._act is not None
+
     def expects_change(self, row_sources: Collection[str]) -> bool:
         """Whether its run can only do with a row change: it says so, or says nothing and reads nothing else.
 

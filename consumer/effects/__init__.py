@@ -9,7 +9,7 @@ does no harm, and otherwise waits for the agent's reconcile function or for a pe
 from consumer.effects.answers import EFFECT_BODY, Kept, Meaning, kept, meaning
 from consumer.effects.answers import read as read_answer
 from consumer.effects.answers import stored as stored_answer
-from consumer.effects.ledger import Entry, Settled, effect_id, held, plan, send, settle
+from consumer.effects.ledger import Entry, Settled, acted, effect_id, held, plan, send, settle
 from consumer.effects.request import Departure, Request, departure, read
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "Meaning",
     "Request",
     "Settled",
+    "acted",
     "departure",
     "effect_id",
     "held",

@@ -118,6 +118,13 @@ async def settle(session: db.Session, job: ClaimedJob, effect: uuid.UUID, settle
         )
 
 
+async def acted(session: db.Session, job: ClaimedJob) -> bool:
+    """Whether the run's act has had an effect, or may have had one."""
+    with db.translated():
+        row = await (await session.execute(_SQL["acted"], (job.id,))).fetchone()
+    return bool(row and row["found"])
+
+
 def _entry(row: Mapping[str, Any]) -> Entry:
     return Entry(
         id=row["id"],

@@ -37,7 +37,7 @@ STEP_LIMIT: Final = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What all runs of a worker share."""
+    """What all runs of a worker share; `own_sources` are the connectors that read this very database."""
 
     checkpoints: GroupCommit[Checkpoint, bool]
     calls_sent: GroupCommit[CallSent, int | None]
@@ -46,6 +46,7 @@ class Services:
     permits: Permits
     reader: Reader
     outside: Outside
+    own_sources: frozenset[str]
 
 
 class PoolReader:

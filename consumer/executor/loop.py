@@ -344,6 +344,7 @@ def _services(settings: Settings, pool: db.AsyncPool, readers: db.AsyncPool, mod
         permits=Permits(pool, settings, patience=patience),
         reader=PoolReader(readers),
         outside=Outside.of(settings, pool),
+        own_sources=frozenset(settings.own_sources),
     )
 
 

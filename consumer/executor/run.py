@@ -32,7 +32,9 @@ from consumer.errors import (
     RetryLater,
     RowcallError,
     Snooze,
+    StaleRow,
 )
+from consumer.executor.before_act import changed_row
 from consumer.executor.context import RunContext, Services
 from consumer.records import Change, ReadRow, payload
 from consumer.records.approval import Approval
@@ -56,12 +58,16 @@ _OUTAGE_TRIES = 1000
 
 @dataclass(frozen=True, slots=True)
 class Performed:
-    """A run's verdict, the input it saw, and how many steps it passed."""
+    """A run's verdict, the input it saw, and how many steps it passed.
+
+    `stale` says why the answer may be neither acted upon nor written: the row has changed.
+    """
 
     verdict: Verdict
     message: Input | None
     steps: int
     pause_agent: str | None = None
+    stale: StaleRow | None = None
 
 
 def message_of(job: ClaimedJob) -> Input:
@@ -103,14 +109,16 @@ async def perform(
     message: Input | None = None
     context: RunContext | None = None
     pause: str | None = None
+    stale: StaleRow | None = None
     verdict: Verdict
     deadline = asyncio.timeout(deadline_seconds)
     try:
         message = message_of(job)
-        message = watched(agent, message) if job.approved_answer is None else remembered(message, job.approval)
+        if not isinstance(message, Change) or message.origin.connector in services.own_sources:
+            message = watched(agent, message) if job.approved_answer is None else remembered(message, job.approval)
         context = RunContext(job, agent, message, services)
         async with deadline:
-            verdict = await _judged(job, agent, context, message)
+            verdict, stale = await _judged(job, agent, context, message, services)
     except ModelUnavailable as error:
         pause = f"{error.code}: {error}"
         verdict = Released(reason=pause)
@@ -130,7 +138,7 @@ async def perform(
             verdict = overdue("run", job, agent, policy, deadline_seconds)
         else:
             verdict = raised(error, job, policy)
-    return Performed(verdict, message, context.steps_taken if context else 0, pause)
+    return Performed(verdict, message, context.steps_taken if context else 0, pause, stale)
 
 
 def watched(agent: Agent, message: Input) -> Input:
@@ -154,17 +162,21 @@ def remembered(message: Input, approval: Approval | None) -> Input:
     return replace(message, after=ReadRow(message.after, approval.seen & set(message.after)))
 
 
-async def _judged(job: ClaimedJob, agent: Agent, context: RunContext, message: Input) -> Succeeded | Review:
+async def _judged(
+    job: ClaimedJob, agent: Agent, context: RunContext, message: Input, services: Services
+) -> tuple[Succeeded | Review, StaleRow | None]:
     if job.approved_answer is not None:
         verdict = validate.approved(agent, message, job.approved_answer, job)
     else:
         verdict = validate.judge(agent, message, await agent.execute(context, message))
     if isinstance(verdict, Succeeded) and context.unknown is None:
+        if (stale := await changed_row(services.outside, job, agent, message)) is not None:
+            return verdict, stale
         await agent.do(context.acting(), message, verdict.answer)
     # Whatever the agent made of it: nobody knows whether its effect happened.
     if context.unknown is not None:
         raise context.unknown
-    return verdict
+    return verdict, None
 
 
 def raised(error: BaseException, job: ClaimedJob, policy: RetryPolicy) -> Retry | Failed:
@@ -198,6 +210,9 @@ def _meant(error: RowcallError, job: ClaimedJob, agent: Agent, policy: RetryPoli
             return Failed(code, text)
         case BudgetSpent(reason=str(reason)):
             return Parked(reason, code, text)
+        case RetryLater(code="rate_limited", delay_seconds=turn):
+            # Not the run's wish: it is no postponement.
+            return Retry(code, text, turn, counts=False)
         case RetryLater() | Snooze():
             return postponed(error, job, agent)
         case Cancel():

@@ -52,9 +52,9 @@ class Settler:
         """Carry the verdict out and return the one that came to pass."""
         verdict = performed.verdict
         # A person decided about a row: whether it is still that row is tested in the transaction that writes.
-        alone = agent.writes or job.approval is not None
+        alone = agent.writes or job.approval is not None or performed.stale is not None
         if isinstance(verdict, Succeeded) and alone and performed.message is not None:
-            verdict = await self._write(job, agent, performed.message, performed.steps, verdict, started_at)
+            verdict = await self._write(job, agent, performed.message, performed, verdict, started_at)
             if isinstance(verdict, Succeeded):
                 return verdict
         try:
@@ -89,14 +89,22 @@ class Settler:
         return replace(retry, delay_seconds=max(0.0, delay))
 
     async def _write(
-        self, job: ClaimedJob, agent: Agent, message: Input, passed: int, verdict: Succeeded, started_at: dt.datetime
+        self,
+        job: ClaimedJob,
+        agent: Agent,
+        message: Input,
+        performed: Performed,
+        verdict: Succeeded,
+        started_at: dt.datetime,
     ) -> Verdict:
-        result = outcome.Outcome(job, agent, message, verdict.answer, passed + 1, started_at)
+        result = outcome.Outcome(job, agent, message, verdict.answer, performed.steps + 1, started_at)
         # The server ends the transaction at the deadline; this one ends a write that waits for something else.
         policy, seconds = agent.retry or self.policy, agent.deadline_seconds or self.deadline_seconds
         deadline = asyncio.timeout(seconds)
         try:
             try:
+                if performed.stale is not None:
+                    raise performed.stale
                 async with deadline:
                     await self._patiently(
                         job, lambda session: outcome.write(session, result, self.send, system=self.system)

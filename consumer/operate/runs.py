@@ -143,8 +143,8 @@ def _retry(session: db.SyncSession, job_id: int, act: Act, from_start: bool) -> 
         delivery = _deliver_again(session, job)
     elif before in ("WAITING_RETRY", "PARKED"):
         move(session, job_id, "PENDING", attempts=-job["attempt_count"] if job["reason"] == "failed" else 0)
-        if from_start:
-            # Its steps run again, so what they call outside must not be taken for a repetition.
+        if from_start or job["reason"] == "failed":
+            # What it calls outside now must not be taken for a repetition of what failed.
             delivery = _deliver_again(session, job)
     else:
         raise OperatorError(_no_retry(job))

@@ -97,9 +97,7 @@ class OutcomeTransaction:
             return
         async with self._statement():
             current = await db.lock_row(self._session, change.origin.schema, change.origin.table, change.key)
-            if current is None:
-                raise StaleRow(f"the row {_shown(change)} is gone")
-            _refuse_stale(change, current, set())
+            refuse_changed(change, current)
 
     def emit(self, topic: str, *, key: object, record: BaseModel | Mapping[str, Any], event_type: str = "") -> None:
         """Send `record` through the outbox; see the door."""
@@ -116,6 +114,17 @@ class OutcomeTransaction:
     def _refuse_closed(self) -> None:
         if not self._open:
             raise AgentError("the outcome transaction is over; await every use of tx inside @agent.write")
+
+
+def refuse_changed(change: Change, current: Mapping[str, Any] | None) -> None:
+    """Refuse a row that is another one now than the run has read.
+
+    Raises:
+        StaleRow: a column that the run looked at has a different value now, or the row is gone.
+    """
+    if current is None:
+        raise StaleRow(f"the row {_shown(change)} is gone")
+    _refuse_stale(change, current, set())
 
 
 def refuse_control(statement: str) -> None:

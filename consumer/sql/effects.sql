@@ -43,3 +43,8 @@ UPDATE rowcall.effects SET
     lease_epoch = %(epoch)s, updated_at = rowcall.now(), resolved_by = %(by)s,
     settled_at = CASE WHEN %(state)s IN ('CONFIRMED', 'FAILED') THEN rowcall.now() END
 WHERE id = %(id)s AND state <> %(state)s;
+
+-- name: acted
+-- Whether the run's act has had an effect, or may have had one.
+SELECT EXISTS (SELECT FROM rowcall.effects WHERE job_id = %s AND step LIKE 'act:%%'
+    AND state IN ('SENT', 'UNKNOWN', 'CONFIRMED')) AS found;

@@ -68,7 +68,7 @@ WITH last_call AS (
     RETURNING 1
 )
 UPDATE rowcall.agent_jobs SET asked_again = asked_again + 1, steps_done = steps_done - (SELECT count(*) FROM thrown),
-    approved_answer = NULL, approved_by = NULL
+    agent_version = CASE WHEN NOT %(whole)s THEN agent_version END, approved_answer = NULL, approved_by = NULL
 WHERE id = %(id)s;
 
 -- name: alike

@@ -60,6 +60,7 @@ BEGIN
             SELECT j.id FROM rowcall.lanes l JOIN rowcall.agent_jobs j ON j.id = l.head
             WHERE l.agent = v_agent.name AND l.parked_version = v_agent.version
             AND j.status = 'PARKED' AND j.reason = 'version' AND j.agent_version = v_agent.version
+            AND NOT (v_agent.has_holds AND rowcall.is_held(j.job_type, j.tenant, j.source_topic))
             ORDER BY l.head LIMIT v_room FOR UPDATE OF l, j SKIP LOCKED);
         IF v_suspects > 0 THEN
             v_count := cardinality(v_ids);
@@ -67,6 +68,7 @@ BEGIN
                 SELECT j.id FROM rowcall.lanes l JOIN rowcall.agent_jobs j ON j.id = l.head
                 WHERE l.agent = v_agent.name AND l.suspect_at <= rowcall.now()
                 AND j.status IN ('PENDING', 'WAITING_RETRY')
+                AND NOT (v_agent.has_holds AND rowcall.is_held(j.job_type, j.tenant, j.source_topic))
                 ORDER BY l.suspect_at, l.head LIMIT least(v_suspects, v_room - v_count)
                 FOR UPDATE OF l, j SKIP LOCKED);
             v_suspects := v_suspects - (cardinality(v_ids) - v_count);

@@ -44,8 +44,10 @@ BEGIN
             attempt_count = greatest(0, j.attempt_count + coalesce(a.attempts, 0)),
             -- whoever came to an end of an attempt is not what kills its workers; a person's retry begins anew
             losses = CASE WHEN a.epoch IS NOT NULL AND a.status IN ('PENDING', 'FAILED') THEN j.losses ELSE 0 END,
+            -- waiting for a turn at the model is nothing that the run asked for
             postponed = CASE WHEN a.epoch IS NULL THEN 0
-                             WHEN a.status = 'WAITING_RETRY' AND a.attempts < 0 THEN j.postponed + 1
+                             WHEN a.status = 'WAITING_RETRY' AND a.attempts < 0
+                                 AND a.code IS DISTINCT FROM 'rate_limited' THEN j.postponed + 1
                              ELSE j.postponed END,
             owner = NULL, locked_until = NULL, deadline = NULL,
             finished_at = CASE WHEN NOT a.kept AND a.status IN ('SUCCEEDED', 'FAILED', 'REJECTED', 'CANCELLED')
