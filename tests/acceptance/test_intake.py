@@ -119,7 +119,7 @@ class Rig:
             except ConfigurationError as error:
                 raised.append(error)
 
-        thread = threading.Thread(target=turn)
+        thread = self.thread = threading.Thread(target=turn)
         thread.start()
         try:
             yield intake
@@ -129,6 +129,11 @@ class Rig:
         assert not thread.is_alive()
         if raised:
             raise raised[0]
+
+    def ends(self) -> None:
+        """Wait until the intake ends by itself."""
+        self.thread.join(SECONDS)
+        assert not self.thread.is_alive(), "intake goes on"
 
     def rows(self, query: str, *parameters: Any) -> list[dict[str, Any]]:
         """What the database says."""
@@ -315,12 +320,12 @@ def test_brokers_that_cannot_be_found_or_a_database_that_is_not_there_end_it_wit
             ).database_url,
         ),
     ):
-        time.sleep(2)
+        rig.ends()
     with (
         pytest.raises(ConfigurationError, match="cannot be resolved"),
         rig.intake(rig.agent(), kafka_bootstrap_servers="no-such-host.invalid:9092"),
     ):
-        time.sleep(12)
+        rig.ends()
 
 
 def test_rows_committed_in_postgres_arrive_as_jobs_through_debezium(rig: Rig) -> None:
