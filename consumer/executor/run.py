@@ -155,15 +155,26 @@ def remembered(message: Input, approval: Approval | None) -> Input:
 
 
 async def _judged(job: ClaimedJob, agent: Agent, context: RunContext, message: Input) -> Succeeded | Review:
+    try:
+        verdict = await _worked(job, agent, context, message)
+    except (RetryLater, Snooze):
+        # The next attempt meets its effects again.
+        raise
+    except Exception:
+        await context.end()
+        raise
+    # Whatever the agent made of it: nobody knows whether its effect happened.
+    await context.end()
+    return verdict
+
+
+async def _worked(job: ClaimedJob, agent: Agent, context: RunContext, message: Input) -> Succeeded | Review:
     if job.approved_answer is not None:
         verdict = validate.approved(agent, message, job.approved_answer, job)
     else:
         verdict = validate.judge(agent, message, await agent.execute(context, message))
     if isinstance(verdict, Succeeded) and context.unknown is None:
         await agent.do(context.acting(), message, verdict.answer)
-    # Whatever the agent made of it: nobody knows whether its effect happened.
-    if context.unknown is not None:
-        raise context.unknown
     return verdict
 
 
