@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from consumer import db, effects
 from consumer.agents.door import Agent, HttpAnswer, Input, Reader, Retry, StepKind
-from consumer.errors import AgentError, EffectUnknown, LeaseLost
+from consumer.errors import AgentError, EffectUnknown, HttpRetryable, LeaseLost
 from consumer.executor.commit import GroupCommit
 from consumer.executor.http_step import HttpStep
 from consumer.executor.measure import call_ended
@@ -76,6 +76,10 @@ class RunContext:
         self.lost = False
         # An effect of this run may have happened; whatever its agent makes of that, the run goes to a person.
         self.unknown: EffectUnknown | None = None
+        # Effects under way, and one that its agent stopped waiting for.
+        self._open: set[asyncio.Future[None]] = set()
+        self._left_behind: str | None = None
+        self._ended = False
         self._acting = False
         self._number = 0
         self._calls: dict[str, int] = {}
@@ -213,6 +217,8 @@ class RunContext:
             self._services.outside, self._job, self._agent.version, name, number, request,
             self._services.calls_sent.submit, self._services.calls_done.submit, self._keep,
         )  # fmt: skip
+        landed = asyncio.get_running_loop().create_future()
+        self._open.add(landed)
         try:
             return await step.answer()
         except LeaseLost:
@@ -221,9 +227,41 @@ class RunContext:
         except EffectUnknown as error:
             self.unknown = error
             raise
+        except asyncio.CancelledError:
+            if not request.safe:
+                self._left_behind = name
+            raise
+        finally:
+            self._open.discard(landed)
+            landed.set_result(None)
+
+    async def end(self) -> None:
+        """The agent has returned or raised: wait for the calls it left under way, and take no more.
+
+        Raises:
+            EffectUnknown: an effect may have happened. HttpRetryable: its agent stopped waiting for one; the next
+                attempt finds it in the ledger.
+        """
+        # A task that has only been made begins its call now.
+        await asyncio.sleep(0)
+        while self._open:
+            await asyncio.wait(self._open)
+        self._ended = True
+        if self.lost:
+            return
+        if self.unknown is not None:
+            raise self.unknown
+        if self._left_behind is not None:
+            raise HttpRetryable(
+                f"step {self._left_behind!r}: the agent stopped waiting for its effect, which may have happened. Give "
+                "the call a timeout= of its own, and await it",
+                code="effect_left_behind",
+            )
 
     def _begin(self, name: str) -> tuple[str, StoredStep | None, int]:
         """The full name of a step, what is kept of it, and its number."""
+        if self._ended:
+            raise AgentError(f"step {name!r} began after its run had ended; await what belongs to the run")
         usable = name and name != _RESERVED and storable(name) == name and not name.startswith(_ACT)
         if not usable or len(name) > _NAME_LIMIT:
             raise AgentError(

@@ -165,6 +165,22 @@ def remembered(message: Input, approval: Approval | None) -> Input:
 async def _judged(
     job: ClaimedJob, agent: Agent, context: RunContext, message: Input, services: Services
 ) -> tuple[Succeeded | Review, StaleRow | None]:
+    try:
+        judged = await _worked(job, agent, context, message, services)
+    except (RetryLater, Snooze):
+        # The next attempt meets its effects again.
+        raise
+    except Exception:
+        await context.end()
+        raise
+    # Whatever the agent made of it: nobody knows whether its effect happened.
+    await context.end()
+    return judged
+
+
+async def _worked(
+    job: ClaimedJob, agent: Agent, context: RunContext, message: Input, services: Services
+) -> tuple[Succeeded | Review, StaleRow | None]:
     if job.approved_answer is not None:
         verdict = validate.approved(agent, message, job.approved_answer, job)
     else:
@@ -173,9 +189,6 @@ async def _judged(
         if (stale := await changed_row(services.outside, job, agent, message)) is not None:
             return verdict, stale
         await agent.do(context.acting(), message, verdict.answer)
-    # Whatever the agent made of it: nobody knows whether its effect happened.
-    if context.unknown is not None:
-        raise context.unknown
     return verdict, None
 
 
