@@ -72,9 +72,6 @@ def attempt_ended(job: ClaimedJob, verdict: Verdict, seconds: float) -> None:
         case Rerun(code, error):
             JOBS.add(agent=job.agent, outcome="rerun")
             _log.warning("run starts again: %s", error, extra={"action": "run_rerun", "code": code, **told})
-        case Parked(reason, code, error):
-            JOBS.add(agent=job.agent, outcome="parked")
-            _log.warning("run parked (%s): %s", reason, error, extra={"action": "run_parked", "code": code, **told})
         case Released(reason):
             JOBS.add(agent=job.agent, outcome="released")
             _log.info("run given back: %s", reason, extra={"action": "run_released", **told})

@@ -112,7 +112,7 @@ def retry(session: db.SyncSession, job_id: int, act: Act, *, from_start: bool = 
 
     `from_start` throws the checkpoints away (they stay as superseded evidence), and with them the version of the agent
     that made them; without it a run resumes after its last one. A run that its agent parked when it failed keeps its
-    place before later ones of its key, and gets all its attempts anew.
+    place before later ones of its key, and gets all its attempts anew, as a new delivery.
 
     Raises:
         OperatorError: the state allows no retry, the agent is retired, another run holds the dedupe_key now, or the

@@ -162,16 +162,17 @@ def kept_to(found: Touched, indexes: set[str], *, entries: int, blocks: int) -> 
 
 
 KEYS = {"agents_pkey", "agent_jobs_pkey", "lanes_pkey", "job_steps_pkey"}
+CLAIM = {*KEYS, "limits_pkey", "lanes_ready", "lanes_suspect", "lanes_parked"}
 
 
 async def test_a_claim_reads_the_heads_it_takes(session: db.Session) -> None:
     found = await touched(session, lambda: claim.claim(session, LEASE, ["a", "b", "deep"], GROUP))
-    kept_to(found, {*KEYS, "lanes_ready"}, entries=5 * GROUP, blocks=60 * GROUP)
+    kept_to(found, CLAIM, entries=5 * GROUP, blocks=60 * GROUP)
 
 
 async def test_a_claim_from_one_lane_of_many_jobs_reads_its_head(session: db.Session) -> None:
     found = await touched(session, lambda: claim.claim(session, LEASE, ["deep"], GROUP))
-    kept_to(found, {*KEYS, "lanes_ready"}, entries=10, blocks=200)
+    kept_to(found, CLAIM, entries=10, blocks=200)
 
 
 async def test_the_end_of_a_run_in_a_lane_of_many_jobs_reads_the_next_head(session: db.Session) -> None:
@@ -254,7 +255,8 @@ async def test_the_dedup_lookup_probes_each_id(session: db.Session) -> None:
 @pytest.mark.parametrize("key", ["key 5", "a free key"])
 async def test_queueing_a_run_probes_its_dedupe_key(session: db.Session, key: str) -> None:
     values = {"agent": "a", "payload": "{}", "dedupe_key": key, "key": None, "run_after": None, "max_attempts": 5}
-    found = await touched(session, lambda: sent(session, "enqueue", "enqueue", {**values, "tenant": "default"}))
+    values |= {"tenant": "default", "priority": 0, "hold_key": False}
+    found = await touched(session, lambda: sent(session, "enqueue", "enqueue", values))
     kept_to(found, {"jobs_dedupe", "agents_pkey"}, entries=10, blocks=100)
 
 
