@@ -114,7 +114,8 @@ async def _changes(
 
 
 async def _current(session: db.Session, message: Input) -> Mapping[str, Any] | None:
-    if not isinstance(message, Change) or not message.key:
+    # A row of another database was not watched; a table of the same name here is another one.
+    if not isinstance(message, Change) or not message.key or not isinstance(message.after, ReadRow):
         return None
     try:
         return await db.read_row(session, message.origin.schema, message.origin.table, message.key)

@@ -115,11 +115,14 @@ INSERT INTO rowcall.processed_events_undated (agent, event_id, delivery) VALUES 
 UPDATE rowcall.agent_jobs SET delivery = %(next)s WHERE id = %(id)s;
 
 -- name: supersede_steps
--- Throws the run's checkpoints away but keeps them as evidence, and unpins the agent's version.
+-- Throws the run's checkpoints away but keeps them as evidence, and unpins the agent's version. An approval of the answer
+-- that they led to will not be carried out any more.
 WITH thrown AS (
     UPDATE rowcall.job_steps SET superseded = 1 + (
         SELECT coalesce(max(superseded), 0) FROM rowcall.job_steps WHERE job_id = %(id)s)
     WHERE job_id = %(id)s AND superseded = 0
+), withdrawn AS (
+    UPDATE rowcall.reviews SET state = 'STALE' WHERE job_id = %(id)s AND state = 'APPROVED'
 )
 UPDATE rowcall.agent_jobs SET steps_done = 0, agent_version = NULL, approved_answer = NULL, approved_by = NULL
 WHERE id = %(id)s;

@@ -88,11 +88,30 @@ def telling(**options: Any) -> Agent:
     return agent
 
 
+def stepping(version: int) -> Agent:
+    """Takes the amount of an item down in a step; a person approves that."""
+    agent = Agent(name="stepping", version=version, answer=Note, on_stale="review")
+
+    @agent.run
+    async def run(ctx: Context, change: Change) -> Note:
+        return Note(title=await ctx.step("see", str, change.row["amount"]), score=version)
+
+    @agent.tier
+    def tier(change: Change, answer: Note) -> Tier:
+        return Tier.HIGH
+
+    return agent
+
+
 async def item(view: Records, receiver: Receiver, tier: str, number: int = 1) -> int:
     row = {"id": number, "status": tier, "amount": 5, "note": f"{receiver.url}/act"}
     await view.execute("INSERT INTO public.items (id, status, amount, note) VALUES (%s, %s, 5, %s)",
                        number, tier, row["note"])  # fmt: skip
     return await view.add_change("telling", row)
+
+
+async def proposed(view: Records) -> Any:
+    return (await view.one("SELECT proposed_answer AS answer FROM rowcall.reviews WHERE state = 'OPEN'"))["answer"]
 
 
 async def waiting(view: Records, job_id: int) -> int:
@@ -209,22 +228,8 @@ async def test_an_approval_with_edits_outlasts_an_effect_that_nobody_knows(
 async def test_another_attempt_from_the_first_step_is_bound_to_no_version(
     view: Records, shared: str, person: db.SyncSession, receiver: Receiver
 ) -> None:
-    def stepping(version: int) -> Agent:
-        agent = Agent(name="stepping", version=version, answer=Note, on_stale="review")
-
-        @agent.run
-        async def run(ctx: Context, change: Change) -> Note:
-            return Note(title=await ctx.step("see", str, change.row["amount"]), score=version)
-
-        @agent.tier
-        def tier(change: Change, answer: Note) -> Tier:
-            return Tier.HIGH
-
-        return agent
-
     await item(view, receiver, "high")
-    row = {"id": 1, "status": "high", "amount": 5, "note": "x"}
-    job_id = await view.add_change("stepping", row)
+    job_id = await view.add_change("stepping", {"id": 1, "status": "high", "amount": 5, "note": "x"})
     async with working(view, shared, stepping(1)):
         operate.approve(person, await waiting(view, job_id), ADA)
         await view.execute("UPDATE public.items SET amount = 7")
@@ -232,8 +237,38 @@ async def test_another_attempt_from_the_first_step_is_bound_to_no_version(
     operate.again(person, await waiting(view, job_id), ADA)
     async with working(view, shared, stepping(2)):
         await waiting(view, job_id)
-    proposed = await view.one("SELECT proposed_answer AS answer FROM rowcall.reviews WHERE state = 'OPEN'")
-    assert proposed["answer"] == {"title": "7", "score": 2}
+    assert (await proposed(view)) == {"title": "7", "score": 2}
+
+
+async def test_an_approval_waits_with_its_run_for_a_worker_of_its_version(
+    view: Records, shared: str, person: db.SyncSession, receiver: Receiver
+) -> None:
+    await item(view, receiver, "high")
+    job_id = await view.add_change("stepping", {"id": 1, "status": "high", "amount": 5, "note": "x"})
+    async with working(view, shared, stepping(1)):
+        review_id = await waiting(view, job_id)
+    operate.approve(person, review_id, ADA)
+    async with working(view, shared, stepping(2)):
+        assert (await view.wait(job_id, "PARKED"))["reason"] == "version"
+    async with working(view, shared, stepping(1)):
+        assert '"score":1' in (await view.wait(job_id, "SUCCEEDED"))["result_text"].replace(" ", "")
+    assert (await view.one("SELECT state FROM rowcall.reviews"))["state"] == "APPROVED"
+
+
+async def test_a_run_sent_back_to_its_start_takes_its_approval_along(
+    view: Records, shared: str, person: db.SyncSession, receiver: Receiver
+) -> None:
+    await item(view, receiver, "high")
+    job_id = await view.add_change("stepping", {"id": 1, "status": "high", "amount": 5, "note": "x"})
+    async with working(view, shared, stepping(1)):
+        first = await waiting(view, job_id)
+    operate.approve(person, first, ADA)
+    async with working(view, shared, stepping(2)):
+        await view.wait(job_id, "PARKED")
+        operate.retry(person, job_id, ADA, from_start=True)
+        await waiting(view, job_id)
+    assert (await proposed(view)) == {"title": "5", "score": 2}
+    assert (await view.one("SELECT state FROM rowcall.reviews WHERE id = %s", first))["state"] == "STALE"
 
 
 async def test_a_retry_of_a_run_that_was_parked_when_it_failed_calls_outside_under_a_new_key(
