@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 
 import uvloop
 
-from consumer import activate, db, migrate, telemetry
+from consumer import activate, db, heartbeats, migrate, telemetry
 from consumer.agents import registry
 from consumer.agents.door import Agent
 from consumer.app import keeper
@@ -50,6 +50,11 @@ class Roles:
     intake: bool
     execute: bool
 
+    @property
+    def names(self) -> list[str]:
+        """The names of the loops."""
+        return [name for name, runs in (("executor", self.execute), ("intake", self.intake)) if runs]
+
 
 def run(settings: Settings, roles: Roles) -> int:
     """Run until told to stop; the exit code: 0 after a drain, 1 when a part has died.
@@ -78,6 +83,10 @@ async def _main(settings: Settings, agents: Sequence[Agent], roles: Roles) -> in
             watch_database(settings.database_url.get_secret_value(), settings.outbox_slot, stop),
             name="database watch",
         )
+        beating = heartbeats.Heartbeats(
+            settings.database_url.get_secret_value(), roles.names, seconds=settings.heartbeat_seconds
+        )
+        beating.start()
         if roles.intake:
             keeper.keep(settings, stop.thread_event)
         try:
@@ -85,6 +94,7 @@ async def _main(settings: Settings, agents: Sequence[Agent], roles: Roles) -> in
         finally:
             stop.request()
             await watching
+            await asyncio.to_thread(beating.stop)
     await _leave(code)
     return code
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 
-from consumer import telemetry
+from consumer import heartbeats, telemetry
 from consumer.app.process import check_schema, patiently
 from consumer.app.stop import Stop
 from consumer.settings import Settings
@@ -48,6 +48,15 @@ async def _main(
         return 0
     telemetry.HEALTH.report("process", ready=True, detail="running")
     loop = asyncio.get_running_loop()
-    with ThreadPoolExecutor(1, thread_name_prefix=f"rowcall-{name}") as thread:
-        await patiently(name, lambda: loop.run_in_executor(thread, work, settings, stop.thread_event), stop)
+    beating = heartbeats.Heartbeats(
+        settings.database_url.get_secret_value(), [name], seconds=settings.heartbeat_seconds
+    )
+    if database:
+        beating.start()
+    try:
+        with ThreadPoolExecutor(1, thread_name_prefix=f"rowcall-{name}") as thread:
+            await patiently(name, lambda: loop.run_in_executor(thread, work, settings, stop.thread_event), stop)
+    finally:
+        if database:
+            await asyncio.to_thread(beating.stop)
     return 0

@@ -28,6 +28,8 @@ _CONTROL: Final = frozenset(
 _SKIPPED: Final = re.compile(r"(?:[ \t\n\r\f\v;(]+|--[^\r\n]*)+")
 _COMMENT_MARK: Final = re.compile(r"/\*|\*/")
 _WORD: Final = re.compile(r"[A-Za-z_]*")
+# What gives rows without writing any.
+_READS: Final = frozenset({"SELECT", "TABLE", "VALUES", "SHOW", "EXPLAIN"})
 # What the server answers where the text got past the check above, or follows a refusal that the agent swallowed.
 _AGENTS_FAULT: Final = {
     "db_25001": "must not change the transaction it runs in",
@@ -57,6 +59,7 @@ class OutcomeTransaction:
         # Statements of one run go one by one; closing waits for the last.
         self._turn = asyncio.Lock()
         self.emissions: list[Emission] = []
+        self.touched = 0
 
     async def close(self) -> None:
         """Let nothing more in: an agent that keeps `tx`, or forgot to await it, must not write past the fence."""
@@ -67,13 +70,18 @@ class OutcomeTransaction:
         """Run one statement and return how many rows it touched; see the door."""
         refuse_control(statement)
         async with self._statement():
-            return await db.run_one(self._session, statement, parameters)
+            count = await db.run_one(self._session, statement, parameters)
+            # Statements without a count, as TRUNCATE, did something too.
+            self.touched += 1 if count < 0 else count
+            return count
 
     async def rows(self, query: str, *parameters: Any) -> list[dict[str, Any]]:
         """The rows one statement returns; see the door."""
         refuse_control(query)
         async with self._statement():
-            return await db.fetch_all(self._session, query, parameters)
+            found = await db.fetch_all(self._session, query, parameters)
+            self.touched += 0 if _first_word(query) in _READS else len(found)
+            return found
 
     async def update(self, change: Change, columns: Mapping[str, Any]) -> None:
         """Update the row of `change`; see the door."""
@@ -86,6 +94,7 @@ class OutcomeTransaction:
             if self._check_stale:
                 _refuse_stale(change, current, set(columns))
             await db.update_row(self._session, change.origin.schema, change.origin.table, change.key, columns)
+            self.touched += 1
 
     async def hold_as_seen(self, change: Change) -> None:
         """Lock the row that a person decided about and refuse one that is another now, before the agent writes.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
@@ -71,11 +72,17 @@ async def write(session: db.Session, outcome: Outcome, send: Sender, *, system: 
                 "number": outcome.step_number,
                 "version": outcome.agent.version,
                 "started": outcome.started_at,
+                "output": _counts(transaction) if outcome.agent.writes else None,
             },
         )
         move = Settlement(job.id, job.epoch, "SUCCEEDED", result=outcome.answer.model_dump_json())
         if not (await settle(session, [move]))[0]:
             raise LeaseLost(f"run {job.id} was taken away inside its outcome (epoch {job.epoch})")
+
+
+def _counts(transaction: OutcomeTransaction) -> str:
+    """What the write did, for the watchdog: a run may succeed and leave nothing behind."""
+    return json.dumps({"rows": transaction.touched, "emitted": len(transaction.emissions)})
 
 
 async def refresh_input(session: db.Session, job_id: int, payload: str) -> None:

@@ -216,6 +216,9 @@ class Settings(BaseModel):
     beat_seconds: float = Field(
         10.0, gt=0, alias="ROWCALL_BEAT_SECONDS", description="lease renewal; at most a third of the lease"
     )
+    heartbeat_seconds: float = Field(
+        10.0, gt=0, alias="ROWCALL_HEARTBEAT_SECONDS", description="pause between two heartbeats of a process"
+    )
     run_deadline_seconds: float = Field(
         900.0, gt=0, alias="ROWCALL_RUN_DEADLINE_SECONDS", description="hard deadline of one attempt"
     )

@@ -10,9 +10,9 @@ SELECT id, set_config('transaction_timeout',
     greatest(1000, extract(epoch FROM deadline - rowcall.now()) * 1000)::bigint || 'ms', true) FROM fenced;
 
 -- name: write_step
--- The checkpoint of the outcome itself.
+-- The checkpoint of the outcome itself: how many rows the agent's SQL touched and how many records it sent.
 INSERT INTO rowcall.job_steps (job_id, name, kind, number, output, agent_version, lease_epoch, started_at)
-VALUES (%(id)s, 'write_result', 'WRITE_RESULT', %(number)s, NULL, %(version)s, %(epoch)s, %(started)s)
+VALUES (%(id)s, 'write_result', 'WRITE_RESULT', %(number)s, %(output)s::json, %(version)s, %(epoch)s, %(started)s)
 ON CONFLICT (job_id, name, superseded) DO NOTHING;
 
 -- name: refresh_input

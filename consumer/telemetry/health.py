@@ -47,10 +47,12 @@ class Loop:
     def __init__(self, limit_seconds: float) -> None:
         self._limit = limit_seconds
         self._last: float | None = time.monotonic()
+        self.turns = 0
 
     def beat(self) -> None:
         """Say that the loop has turned."""
         self._last = time.monotonic()
+        self.turns += 1
 
     def end(self) -> None:
         """Say that the loop has ended as it should; it is not looked at any more."""
@@ -76,10 +78,13 @@ class Health:
         self._lock = threading.Lock()
         self._live: dict[str, Callable[[], Status]] = {}
         self._ready: dict[str, Status] = {}
+        self._loops: dict[str, Loop] = {}
 
     def loop(self, name: str, *, limit_seconds: float = SILENCE_SECONDS) -> Loop:
         """Register a loop by name and get its pulse; a second one of the same name replaces the first."""
         loop = Loop(limit_seconds)
+        with self._lock:
+            self._loops[name] = loop
         self.check(name, loop.status)
         return loop
 
@@ -97,6 +102,11 @@ class Health:
         """Say whether a part is ready to work, and why."""
         with self._lock:
             self._ready[name] = Status(ready, detail)
+
+    def turns(self) -> dict[str, int]:
+        """Loop → how often it has turned."""
+        with self._lock:
+            return {name: loop.turns for name, loop in self._loops.items()}
 
     def live(self) -> dict[str, Status]:
         """Name → status of every live check."""

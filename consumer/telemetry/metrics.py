@@ -227,6 +227,9 @@ WEBHOOKS: Final = Metric(
         "result": ("taken", "refused", "challenge", "limited", "too_long", "broken_off", "unavailable", "failed"),
     },
 )
+HEARTBEATS: Final = Metric(
+    "heartbeats", "counter", "heartbeats of this process to the database", {"result": ("written", "failed")}
+)
 EMITTED: Final = Metric(
     "emitted", "counter", "events that producers sent and brokers confirmed, by topic", {"topic": ()}
 )
