@@ -1,8 +1,8 @@
 """Heartbeats: each process says in the database that it lives, which roles it has, and whether their loops turn.
 
-Before it, a loop registers its pulse with `telemetry.HEALTH`; after it, the watchdog reads `rowcall.heartbeats`. Writes
-that table alone, one statement every ROWCALL_HEARTBEAT_SECONDS, from a thread and a session of its own. Promises: a beat
-that cannot be written ends nothing and is tried again; a clean stop is told apart from a death.
+Before it, a loop registers its pulse with `telemetry.HEALTH`; after it, whoever asks reads `rowcall.heartbeats`. Writes
+that table alone, one statement every ROWCALL_HEARTBEAT_SECONDS, from a thread and a session of its own. Promises: a
+beat that cannot be written ends nothing and is tried again; a clean stop is told apart from a death.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Heartbeats on a real Postgres: one row a role and process, progress that is the loop's own, and an end that is told."""
+"""Heartbeats on a real Postgres: one row a role and process, the loop's own progress, and an end that is told."""
 
 from __future__ import annotations
 
