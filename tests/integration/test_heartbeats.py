@@ -20,7 +20,7 @@ def rows(database: str) -> list[dict[str, Any]]:
 def test_process_beats_for_each_role_and_says_that_it_stops(database: str) -> None:
     beats = Heartbeats(database, ["executor", "intake"], seconds=0.05, health=Health())
     beats.start()
-    first = eventually("both roles", lambda: found if len(found := rows(database)) == 2 else None)
+    first = eventually("both roles", lambda: rows(database) if len(rows(database)) == 2 else [])
     assert [(row["subject"], row["state"], row["instance"]) for row in first] == [
         ("executor", "RUNNING", beats.instance),
         ("intake", "RUNNING", beats.instance),
