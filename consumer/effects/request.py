@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import parse_qsl, quote, urlencode, urljoin, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, quote_plus, urlencode, urljoin, urlsplit, urlunsplit
 
 import orjson
 from pydantic import BaseModel
@@ -43,6 +43,7 @@ MASK: Final = "***"
 _SHORTEST_SECRET: Final = 6
 _KEY_LIMIT: Final = 500
 _URL_LIMIT: Final = 8_000
+_MOST_REDIRECTS: Final = 20
 Text = str | Secret
 
 
@@ -85,7 +86,10 @@ class Request:
         Raises:
             AgentError: that is no address, or one without the encryption of the first.
         """
-        url = urljoin(self.url, location)
+        try:
+            url = urljoin(self.url, location)
+        except ValueError:
+            raise AgentError("a redirect leads to what is no address") from None
         here, there = read_url(self.url), read_url(url)
         if here.scheme == "https" and there.scheme == "http":
             raise AgentError("a redirect from https to http is not followed")
@@ -106,7 +110,15 @@ class Departure:
     def masked(self, text: str) -> str:
         """`text` without the secrets, in the forms they may be met in."""
         for value in self.secrets:
-            for form in (value, json.dumps(value)[1:-1], quote(value, safe="")):
+            # Plain, in JSON, in a URL of either kind, and in Python's own notation, which errors have.
+            forms = (
+                value,
+                json.dumps(value)[1:-1],
+                quote(value, safe=""),
+                quote_plus(value, safe="*[]"),
+                _noted(value),
+            )
+            for form in forms:
                 text = text.replace(form, MASK)
         return text
 
@@ -142,6 +154,7 @@ def read(
         raise AgentError(f"a URL has at most {_URL_LIMIT} characters")
     if timeout is not None and not timeout > 0:
         raise AgentError("timeout is a number of seconds above 0")
+    _check_answers(accept, redirects, reconcile)
     texts = _headers(headers)
     pairs = [(str(name), value if isinstance(value, Secret) else str(value)) for name, value in (params or {}).items()]
     body, kind = _body(json, content)
@@ -179,6 +192,16 @@ def departure(request: Request, *, idempotency_key: str | None) -> Departure:
     secrets = sorted({text for text in found if len(text) >= _SHORTEST_SECRET}, key=len, reverse=True)
     url = _address(request.url, [*_query(request.url), *query]) if query else request.url
     return Departure(url, values, secrets)
+
+
+def _check_answers(accept: object, redirects: object, reconcile: object) -> None:
+    """What is looked at when the call has happened is checked before."""
+    if isinstance(accept, str | bytes) or not isinstance(accept, Container):
+        raise AgentError("accept is a collection of statuses, such as {404, 409}")
+    if type(redirects) is not int or not 0 <= redirects <= _MOST_REDIRECTS:
+        raise AgentError(f"redirects is a whole number from 0 to {_MOST_REDIRECTS}")
+    if reconcile is not None and not callable(reconcile):
+        raise AgentError("reconcile is a function of an Effect")
 
 
 def _headers(headers: Mapping[str, Text] | None) -> dict[str, Text]:
@@ -242,6 +265,10 @@ def _digest(
 
 def _value(value: Text) -> str:
     return value.form.replace("{}", _environment(value.name)) if isinstance(value, Secret) else value
+
+
+def _noted(value: str) -> str:
+    return repr(value.encode())[2:-1]
 
 
 def _environment(name: str) -> str:

@@ -8,6 +8,7 @@ sent again only where the agent declares that harmless.
 from __future__ import annotations
 
 import datetime as dt
+import inspect
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -86,7 +87,9 @@ class HttpStep:
         except HttpFailed as error:
             for done in recorded(call.failed(error)):
                 await self.call_done(done)
-            raise HttpRetryable(f"{request.method} {request.shown}: {error}", code=error.code) from error
+            # Without the first error, whose text may hold what the server repeated of the request.
+            text = f"{request.method} {request.shown}: {call.departure.masked(str(error))}"
+            raise HttpRetryable(text, code=error.code) from None
         ok = kept.answer.ok or kept.answer.status in request.accept
         for done in recorded(call.answered(kept, code=None if ok else f"http_{kept.answer.status}")):
             await self.call_done(done)
@@ -160,7 +163,7 @@ class HttpStep:
             return await self._undecided(entry, found=False)
         if call.call_id is not None or not again:
             await self._settle(entry, _not_sent(error.code, text, again=again), call.failed(error))
-        raise HttpRetryable(text, code=error.code) from error
+        raise HttpRetryable(text, code=error.code) from None
 
     async def _judged(self, entry: Entry, call: OutsideCall, kept: Kept, *, again: bool) -> HttpAnswer:
         answer, code = kept.answer, f"http_{kept.answer.status}"
@@ -193,7 +196,9 @@ class HttpStep:
             raise HttpRetryable(f"step {self.name!r}: nobody knows whether it happened; sent again", code="http_repeat")
         if self.request.reconcile is None:
             raise self._unknown(entry)
-        said: Any = await self.request.reconcile(self._effect(entry))
+        said: Any = self.request.reconcile(self._effect(entry))
+        if inspect.isawaitable(said):
+            said = await said
         if not isinstance(said, Resolution):
             raise AgentError(
                 f"the reconcile function of step {self.name!r} must return happened(…), did_not_happen() or unknown()"

@@ -30,7 +30,8 @@ _BLOCKED_V4: Final = [
 # and what inside it is not the internet.
 _GLOBAL_V6: Final = ipaddress.IPv6Network("2000::/3")
 _BLOCKED_V6: Final = [ipaddress.IPv6Network(text) for text in ("2001::/23", "2001:db8::/32", "3fff::/20")]
-_NAT64: Final = [ipaddress.IPv6Network(text) for text in ("64:ff9b::/96", "64:ff9b:1::/48")]
+# The well-known prefix; in local ones (64:ff9b:1::/48) the address may stand anywhere, so they are no public ones.
+_NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 # ::ffff:0:a.b.c.d, the form of SIIT.
 _TRANSLATED: Final = 0xFFFF << 16
 _ISATAP: Final = (0x00005EFE, 0x02005EFE)
@@ -91,10 +92,15 @@ class Directions:
                 )
 
     def _allows(self, address: Address) -> bool:
-        forms = [address, *_carried(address)]
-        if any(form in network for form in forms for network in self.networks if network.version == form.version):
+        if self._named(address) or is_public(address):
             return True
-        return is_public(address)
+        if isinstance(address, ipaddress.IPv4Address) or _is_isatap(address):
+            return False
+        carried = list(_carried(address))
+        return bool(carried) and all(self._named(inner) or is_public(inner) for inner in carried)
+
+    def _named(self, address: Address) -> bool:
+        return any(address in network for network in self.networks if network.version == address.version)
 
 
 def is_public(address: Address) -> bool:
@@ -102,8 +108,11 @@ def is_public(address: Address) -> bool:
     if isinstance(address, ipaddress.IPv4Address):
         return not any(address in network for network in _BLOCKED_V4)
     carried = list(_carried(address))
-    if carried:
-        return all(is_public(inner) for inner in carried)
+    if not all(is_public(inner) for inner in carried):
+        return False
+    if carried and not _is_isatap(address):
+        return True
+    # An interface of ISATAP says nothing of the network before it.
     return address in _GLOBAL_V6 and not any(address in network for network in _BLOCKED_V6)
 
 
@@ -117,12 +126,12 @@ def _carried(address: Address) -> Iterator[ipaddress.IPv4Address]:
         yield address.sixtofour
     elif address.teredo is not None:
         yield from address.teredo
-    elif (
-        any(address in network for network in _NAT64)
-        or int(address) >> 32 == _TRANSLATED
-        or (int(address) >> 32) & 0xFFFFFFFF in _ISATAP
-    ):
+    elif address in _NAT64 or int(address) >> 32 == _TRANSLATED or _is_isatap(address):
         yield ipaddress.IPv4Address(last)
+
+
+def _is_isatap(address: ipaddress.IPv6Address) -> bool:
+    return (int(address) >> 32) & 0xFFFFFFFF in _ISATAP
 
 
 def _listed(host: str, names: Sequence[str]) -> bool:

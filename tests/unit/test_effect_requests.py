@@ -151,3 +151,21 @@ def test_the_agent_of_the_docs_can_be_registered() -> None:
     exec(compile(code, "docs/effects.md", "exec", dont_inherit=True), names)
     (agent,) = names["AGENTS"]
     agent.check()
+
+
+@pytest.mark.parametrize(
+    "options", [{"accept": 404}, {"accept": "404"}, {"redirects": -1}, {"redirects": 10**9}, {"reconcile": "look"}]
+)
+def test_what_is_looked_at_after_a_call_is_checked_before_it(options: dict[str, Any]) -> None:
+    with pytest.raises(AgentError, match=next(iter(options))):
+        effects.read("GET", "https://example.com/", **options)
+
+
+@pytest.mark.parametrize("value", ["plain-secret", "a b*c/d+e", 'it\'s \\ "quoted"', "caf\u00e9-secret"])
+def test_a_secret_is_taken_out_of_errors_in_every_notation(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("CRM_TOKEN", value)
+    left = effects.departure(
+        effects.read("GET", "https://example.com/", params={"q": secret("CRM_TOKEN")}), idempotency_key=None
+    )
+    repeated = f"illegal status line: {bytearray(f'GET {left.url} {value}'.encode())!r}"
+    assert left.masked(repeated).count("***") == 2
