@@ -10,13 +10,16 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
+from consumer.agents.limits import PRIORITIES
 from consumer.errors import ConfigurationError
 
+_LONGEST: Final = dt.timedelta(days=3660)
+_MOST_ATTEMPTS: Final = 1_000_000
 Overlap = Literal["skip", "queue_one", "allow", "cancel_previous"]
 CatchUp = Literal["none", "last", "all"]
 
@@ -74,9 +77,15 @@ class Schedule:
         self._check_choices()
         if self.catch_up_limit < 1 or self.max_attempts < 1:
             raise ConfigurationError(f"schedule {self.name}: catch_up_limit and max_attempts must be 1 or more")
+        if self.priority not in PRIORITIES or self.max_attempts > _MOST_ATTEMPTS:
+            raise ConfigurationError(
+                f"schedule {self.name}: priority must be from -100 to 100, max_attempts at most {_MOST_ATTEMPTS:,}"
+            )
         for name in ("catch_up_window", "grace", "jitter"):
-            if getattr(self, name) < dt.timedelta(0):
-                raise ConfigurationError(f"schedule {self.name}: {name} must not be negative")
+            if not dt.timedelta(0) <= getattr(self, name) <= _LONGEST:
+                raise ConfigurationError(
+                    f"schedule {self.name}: {name} must not be negative, nor more than {_LONGEST.days} days"
+                )
         next(self.after(dt.datetime.now(dt.UTC)), None)
 
     def after(self, moment: dt.datetime) -> Iterator[dt.datetime]:

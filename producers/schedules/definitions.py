@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import importlib
+import json
 import logging
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -108,9 +109,14 @@ def to_json(schedule: Schedule) -> str:
     """A definition as it is stored; durations in seconds."""
     values = {name: getattr(schedule, name) for name in _FIELDS}
     try:
+        # orjson makes null of NaN; this one refuses it, as Postgres would.
+        if "\\u0000" in json.dumps(values, default=str, allow_nan=False):
+            raise ValueError("it holds a NUL character, which Postgres cannot store")
         return orjson.dumps(values, default=_seconds).decode()
-    except TypeError as error:
-        raise ConfigurationError(f"schedule {schedule.name}: the payload is no JSON: {error}") from error
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigurationError(
+            f"schedule {schedule.name}: the payload is no JSON that can be stored: {error}"
+        ) from error
 
 
 def from_json(values: Mapping[str, Any]) -> Schedule:
@@ -148,7 +154,12 @@ def _of_table(path: Path, name: str, table: object) -> Schedule:
     for field, value in table.items():
         if not isinstance(value, _kind(field)) or isinstance(value, bool):
             raise ConfigurationError(f"{where}: {field} must be {_word(field)}")
-    return from_json({"name": name, **table})
+    try:
+        return from_json({"name": name, **table})
+    except (OverflowError, ValueError) as error:
+        raise ConfigurationError(
+            f"{where}: {', '.join(sorted(_DURATIONS))} must be seconds that add up: {error}"
+        ) from error
 
 
 def _kind(field: str) -> tuple[type, ...]:

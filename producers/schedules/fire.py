@@ -18,7 +18,7 @@ import orjson
 
 from consumer import db
 from consumer.agents.schedule import Schedule
-from consumer.errors import TransactionConflict
+from consumer.errors import DataRefused, TransactionConflict
 from consumer.telemetry import SLOTS
 from producers.emit import identity
 from producers.schedules import slots
@@ -40,7 +40,7 @@ def fire_due(session: db.SyncSession) -> Fired | None:
     """Fire what is due of one schedule; None when nothing is.
 
     Raises:
-        Outage, TransactionConflict, DataRefused: nothing was written.
+        Outage, TransactionConflict: nothing was written.
     """
     with db.transaction(session):
         row = session.execute(_SQL["pick"]).fetchone()
@@ -52,7 +52,12 @@ def fire_due(session: db.SyncSession) -> Fired | None:
         for slot in found.missed:
             _note(session, fired, schedule, slot, "missed", detail="no scheduler ran in time")
         for slot in found.fire:
-            fire(session, fired, schedule, slot)
+            try:
+                with db.transaction(session):
+                    fire(session, fired, schedule, slot)
+            except DataRefused as error:
+                # It would be refused again, and would hold up every schedule that is due later.
+                _note(session, fired, schedule, slot, "refused", detail=str(error)[:1000])
         session.execute(_SQL["advance"], {"name": schedule.name, "next": found.next})
     _tell(fired)
     return fired

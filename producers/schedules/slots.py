@@ -7,10 +7,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import chain, islice, takewhile
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from consumer.agents.schedule import Schedule
+from consumer.errors import DataRefused
 
 SLOTS_AT_ONCE: Final = 1000
 """Slots dealt with in one transaction: a scheduler that was away for months catches up in several."""
@@ -33,22 +35,33 @@ def due(schedule: Schedule, first: dt.datetime, now: dt.datetime) -> Due:
     """Sort the slots from `first`, the first not yet dealt with, to now by the schedule's rules for catching up."""
     passed = [first] if first <= now else []
     coming = schedule.after(first)
-    following = next(coming, None) if passed else first
+    following: dt.datetime | None = next(coming, None) if passed else first
     while following is not None and following <= now and len(passed) < SLOTS_AT_ONCE:
         passed.append(following)
         following = next(coming, None)
-    more_passed = following is not None and following <= now
     late = [slot for slot in passed if now - slot > schedule.grace]
     on_time = passed[len(late) :]
-    caught = [] if more_passed and schedule.catch_up != "all" else _caught_up(schedule, late, bool(on_time), now)
+    room = schedule.catch_up_limit
+    more_passed = following is not None and following <= now
+    if following is not None and more_passed and schedule.catch_up == "all" and _recent(schedule, late[-1:], now):
+        # The newest count, and they come in a later transaction.
+        newer = takewhile(lambda slot: now - slot > schedule.grace, chain([following], coming))
+        room -= sum(1 for _ in islice(newer, room))
+    caught = [] if more_passed and schedule.catch_up != "all" else _caught_up(schedule, late, bool(on_time), now, room)
     kept = set(caught)
     return Due([*caught, *on_time], [slot for slot in late if slot not in kept], following)
 
 
-def _caught_up(schedule: Schedule, late: list[dt.datetime], newer: bool, now: dt.datetime) -> list[dt.datetime]:
-    recent = [slot for slot in late if now - slot <= schedule.catch_up_window]
+def _recent(schedule: Schedule, late: list[dt.datetime], now: dt.datetime) -> list[dt.datetime]:
+    return [slot for slot in late if now - slot <= schedule.catch_up_window]
+
+
+def _caught_up(
+    schedule: Schedule, late: list[dt.datetime], newer: bool, now: dt.datetime, room: int
+) -> list[dt.datetime]:
+    recent = _recent(schedule, late, now)
     if schedule.catch_up == "all":
-        return recent[-schedule.catch_up_limit :]
+        return recent[-room:] if room else []
     # The last slot is the one on time, where there is one.
     return recent[-1:] if schedule.catch_up == "last" and not newer else []
 
@@ -65,6 +78,9 @@ def filled(schedule: Schedule, slot: dt.datetime, value: Any) -> Any:
     """`value` with `{slot:FORMAT}` in its texts replaced by the slot's time in the schedule's zone.
 
     `{slot-1d:FORMAT}` is a day before on the calendar, `h` and `m` are hours and minutes.
+
+    Raises:
+        DataRefused: a place of it is no time that there is.
     """
     if isinstance(value, str):
         return _PLACE.sub(lambda found: _told(slot.astimezone(ZoneInfo(schedule.timezone)), found), value)
@@ -77,5 +93,8 @@ def filled(schedule: Schedule, slot: dt.datetime, value: Any) -> Any:
 
 def _told(local: dt.datetime, found: re.Match[str]) -> str:
     amount, unit, form = found.groups()
-    moment = local + dt.timedelta(**{_UNITS[unit]: int(amount)}) if amount else local
-    return moment.strftime(form) if form else moment.isoformat()
+    try:
+        moment = local + dt.timedelta(**{_UNITS[unit]: int(amount)}) if amount else local
+        return moment.strftime(form) if form else moment.isoformat()
+    except (OverflowError, ValueError) as error:
+        raise DataRefused(f"{found.group()} is no time for the slot {local.isoformat()}: {error}") from error

@@ -155,6 +155,21 @@ def test_retired_agent_is_not_queued(session: db.SyncSession) -> None:
     assert (slots(session), jobs(session)) == ([(1, "refused")], [])
 
 
+# The second is too long for its index, however it is packed.
+@pytest.mark.parametrize("key", ["{slot-999999d}", random.Random(1).randbytes(9000).hex()])
+def test_a_slot_that_cannot_be_fired_holds_up_no_other_schedule(session: db.SyncSession, key: str) -> None:
+    declare(session, hourly(name="bad", dedupe_key=key), hourly(name="good"))
+    go_to(session, START + dt.timedelta(hours=1))
+    assert slots(session, "bad") == [(1, "refused")] and slots(session, "good") == [(1, "queued")]
+
+
+def test_the_limit_of_slots_caught_up_holds_over_transactions(session: db.SyncSession) -> None:
+    declare(session, hourly(cron="* * * * *", catch_up="all", catch_up_limit=100, overlap="allow"))
+    go_to(session, START + dt.timedelta(hours=20))
+    late = [job["occurred_at"] for job in jobs(session)][:-2]
+    assert len(late) == 100 and late[0] == START + dt.timedelta(hours=20, minutes=-101)
+
+
 def test_topic_gets_a_tick_through_the_outbox(session: db.SyncSession) -> None:
     declare(session, hourly(agent="", topic="ticks", payload={"a": 1}))
     go_to(session, at(1))
@@ -250,6 +265,7 @@ def test_queued_slot_is_not_queued_again_when_its_row_is_lost(session: db.SyncSe
         ("[schedule.s]\nagent = 'a'", "schedule s has no cron"),
         ("[schedule.s]\ncron = 5\nagent = 'a'", "cron must be a text"),
         ("[schedule.s]\ncron = '0 * * * *'\nagent = 'a'\njitter = '5m'", "jitter must be a number of seconds"),
+        ("[schedule.s]\ncron = '0 * * * *'\nagent = 'a'\njitter = inf", "seconds that add up"),
         ("[schedules.s]\ncron = '0 * * * *'", r"\[schedule.NAME\]"),
         ("cron = ", "is not TOML"),
     ],
@@ -259,6 +275,12 @@ def test_wrong_file_is_refused_with_the_place(tmp_path: Path, text: str, said: s
     path.write_text(text)
     with pytest.raises(ConfigurationError, match=said):
         of_file(path)
+
+
+@pytest.mark.parametrize("payload", [{"a": float("nan")}, {"a": "\x00"}])
+def test_payload_that_cannot_be_stored_is_refused_by_name(session: db.SyncSession, payload: Any) -> None:
+    with pytest.raises(ConfigurationError, match="schedule hourly: the payload is no JSON that can be stored"):
+        declare(session, hourly(payload=payload))
 
 
 def test_file_is_read(tmp_path: Path) -> None:
