@@ -89,6 +89,11 @@ def _make_way(session: db.SyncSession, schedule: Schedule, slot: dt.datetime) ->
     live = session.execute(_SQL["live"], (schedule.name,)).fetchall()
     if not live or schedule.overlap == "allow":
         return None
+    open_effects = [row for row in live if row["effect"] is not None]
+    if schedule.overlap == "cancel_previous" and open_effects:
+        # Only a person's word ends what nobody knows the end of.
+        row = open_effects[0]
+        return f"run {row['id']} of an earlier slot is {row['status']}, and its effect {row['effect']} is not known"
     if schedule.overlap == "cancel_previous":
         _cancel(session, schedule, slot, [row["id"] for row in live])
         return None

@@ -70,8 +70,9 @@ SELECT slot FROM rowcall.schedule_slots
 WHERE schedule = %(schedule)s AND slot >= %(start)s AND slot < %(end)s AND outcome IN ('queued', 'sent', 'coalesced');
 
 -- name: live
--- Runs of earlier slots that are not finished, the oldest first.
-SELECT j.id, j.status FROM rowcall.schedule_slots s JOIN rowcall.agent_jobs j ON j.id = s.job_id
+-- Runs of earlier slots that are not finished, the oldest first; `effect` is one that may have happened outside.
+SELECT j.id, j.status, (SELECT min(e.id::text) FROM rowcall.effects e
+    WHERE e.job_id = j.id AND e.state IN ('SENT', 'UNKNOWN')) AS effect FROM rowcall.schedule_slots s JOIN rowcall.agent_jobs j ON j.id = s.job_id
 WHERE s.schedule = %s AND j.status NOT IN ('SUCCEEDED', 'FAILED', 'REJECTED', 'CANCELLED') ORDER BY j.id;
 
 -- name: cancel

@@ -133,6 +133,19 @@ def test_cancel_previous_ends_the_run_of_the_earlier_slot(session: db.SyncSessio
     assert slots(session) == [(1, "queued"), (2, "queued")]
 
 
+def test_a_run_whose_effect_nobody_knows_is_not_cancelled_for_a_later_slot(session: db.SyncSession) -> None:
+    declare(session, hourly(overlap="cancel_previous"))
+    go_to(session, at(1))
+    session.execute(
+        "INSERT INTO rowcall.effects (id, job_id, delivery, step, business_key, idempotent, method, url,"
+        " request_sha256, lease_epoch) SELECT gen_random_uuid(), id, 1, 's', '', false, 'POST', 'u', sha256(''), 1"
+        " FROM rowcall.agent_jobs"
+    )
+    session.execute("UPDATE rowcall.effects SET state = 'SENT', attempts = 1, sent_at = rowcall.now()")
+    go_to(session, at(2))
+    assert slots(session) == [(1, "queued"), (2, "skipped")] and jobs(session)[0]["status"] == "PENDING"
+
+
 def test_missed_slots_are_recorded(session: db.SyncSession) -> None:
     declare(session, hourly(overlap="allow"))
     go_to(session, at(4.5))
