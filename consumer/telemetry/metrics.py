@@ -224,7 +224,17 @@ WEBHOOKS: Final = Metric(
     "webhook requests by answer. taken: on the topic; refused: signature or timestamp; unavailable: brokers away",
     {
         "source": (),
-        "result": ("taken", "refused", "challenge", "limited", "too_long", "broken_off", "unavailable", "failed"),
+        "result": (
+            "taken",
+            "refused",
+            "challenge",
+            "limited",
+            "too_long",
+            "too_slow",
+            "broken_off",
+            "unavailable",
+            "failed",
+        ),
     },
 )
 HEARTBEATS: Final = Metric(

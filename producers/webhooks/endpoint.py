@@ -1,8 +1,9 @@
 """The HTTP side of webhooks: one POST, one event, answered when the brokers have it.
 
-Answers: 202 taken; 401 not the source's own; 404 no such source; 405 not POST; 413 too long; 429 too many; 503 the
-brokers cannot take it now (with Retry-After, so that the sender comes again). Promises: nothing is answered 202 that
-is not on the topic; a delivery that is sent again has the same event ID, so it wakes no agent twice.
+Answers: 202 taken; 401 not the source's own; 404 no such source; 405 not POST; 408 too slow; 413 too long; 429 too
+many; 503 the brokers, or this process' memory, cannot take it now (with Retry-After, so that the sender comes again).
+Promises: nothing is answered 202 that is not on the topic; a delivery that is sent again has the same event ID, so it
+wakes no agent twice.
 """
 
 from __future__ import annotations
@@ -27,6 +28,11 @@ from producers.webhooks.sources import DEFAULT_TOPIC, Keyring, Source
 
 _log = logging.getLogger(__name__)
 RETRY_AFTER_SECONDS: Final = 5
+BODY_SECONDS: Final = 30.0
+"""Time for a body to come: who sends slowly must not hold a place that others need."""
+
+MEMORY: Final = 256 * 1024 * 1024
+"""Bytes of bodies that are read and not yet on a topic, in all; none of them is verified before it is whole."""
 
 
 class TooLong(Exception):
@@ -51,11 +57,30 @@ class Bucket:
         return True
 
 
+class Room:
+    """Bytes that may be held at once, over all sources."""
+
+    def __init__(self, size: int = MEMORY) -> None:
+        self._free = size
+
+    def take(self, size: int) -> bool:
+        """Whether there was room; it is taken then."""
+        if size > self._free:
+            return False
+        self._free -= size
+        return True
+
+    def give(self, size: int) -> None:
+        """Give it back."""
+        self._free += size
+
+
 class Receiver:
     """Takes the requests of one source."""
 
-    def __init__(self, source: Source, keyring: Keyring, emitter: Emitter) -> None:
+    def __init__(self, source: Source, keyring: Keyring, emitter: Emitter, room: Room) -> None:
         self.source = source
+        self._room = room
         self._verifier = Verifier(source, keyring)
         self._bucket = Bucket(source.rate_per_second, source.burst)
         self._emitter = emitter
@@ -65,12 +90,27 @@ class Receiver:
         """Verify, send, answer."""
         if not self._bucket.take():
             return self._answer("limited", 429, "too many requests", retry=1)
+        length = request.headers.get("content-length", "")
+        size = int(length) if length.isascii() and length.isdigit() and len(length) < 12 else self.source.max_bytes
+        if size > self.source.max_bytes:
+            return self._too_long()
+        if not self._room.take(size):
+            return self._answer("unavailable", 503, "too many bodies at once", retry=RETRY_AFTER_SECONDS)
         try:
-            body = await self._body(request)
+            return await self._received(request)
+        finally:
+            self._room.give(size)
+
+    async def _received(self, request: Request) -> Response:
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                body = await self._body(request)
         except TooLong:
-            return self._answer("too_long", 413, f"the body is longer than {self.source.max_bytes} bytes")
+            return self._too_long()
         except ClientDisconnect:
             return self._answer("broken_off", 400, "the request broke off")
+        except TimeoutError:
+            return self._answer("too_slow", 408, f"the body did not come within {BODY_SECONDS:g} s")
         headers = {name.lower(): value for name, value in request.headers.items()}
         try:
             self._verifier.verify(headers, body, time.time())
@@ -121,8 +161,6 @@ class Receiver:
 
     async def _body(self, request: Request) -> bytes:
         limit = self.source.max_bytes
-        if int(request.headers.get("content-length") or 0) > limit:
-            raise TooLong
         parts, length = [], 0
         async for part in request.stream():
             length += len(part)
@@ -130,6 +168,9 @@ class Receiver:
                 raise TooLong
             parts.append(part)
         return b"".join(parts)
+
+    def _too_long(self) -> Response:
+        return self._answer("too_long", 413, f"the body is longer than {self.source.max_bytes} bytes")
 
     def _answer(self, result: str, status: int, text: str, *, retry: int | None = None) -> Response:
         WEBHOOKS.add(source=self.source.name, result=result)

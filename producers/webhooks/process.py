@@ -16,7 +16,7 @@ from consumer import telemetry
 from consumer.errors import ConfigurationError
 from consumer.settings import Settings
 from producers.emit import Emitter
-from producers.webhooks.endpoint import Receiver, application, prepare
+from producers.webhooks.endpoint import Receiver, Room, application, prepare
 from producers.webhooks.sources import load
 
 _log = logging.getLogger(__name__)
@@ -35,9 +35,10 @@ def run(settings: Settings, stop: threading.Event) -> None:
     if not settings.webhooks:
         raise ConfigurationError("ROWCALL_WEBHOOKS is empty; name a TOML file with a table [source.NAME] a sender")
     sources = load(Path(settings.webhooks))
-    emitter = Emitter(settings, delivery_seconds=_DELIVERY_SECONDS)
+    emitter, room = Emitter(settings, delivery_seconds=_DELIVERY_SECONDS), Room()
+    receivers = [Receiver(source, keys, emitter, room) for source, keys in sources]
     try:
-        uvloop.run(_serve(settings, [Receiver(source, keys, emitter) for source, keys in sources], emitter, stop))
+        uvloop.run(_serve(settings, receivers, emitter, stop))
     finally:
         emitter.close()
 

@@ -13,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from consumer.errors import ConfigurationError
 
 DEFAULT_TOPIC: Final = "webhooks.received"
+# header:NAME, or the path of a field.
+_PLACE: Final = r"header:[A-Za-z0-9-]+|json:[^\s.]+(?:\.[^\s.]+)*"
 _Name = Annotated[str, StringConstraints(pattern=r"^(?:[a-z0-9][a-z0-9_-]{0,63})$")]
 _Header = Annotated[str, StringConstraints(pattern=r"^(?:[A-Za-z0-9-]{1,100})$")]
 
@@ -42,10 +44,14 @@ class Source(BaseModel):
     name: _Name
     scheme: Literal["standard", "github", "stripe", "slack", "hmac", "bearer"]
     secrets: Annotated[list[str], Field(min_length=1, max_length=5)]
-    topic: str = DEFAULT_TOPIC
-    delivery: Annotated[str, StringConstraints(pattern=r"^(?:header:[A-Za-z0-9-]+|json:[^\s]+|digest|)$")] = ""
-    event_type: Annotated[str, StringConstraints(pattern=r"^(?:header:[A-Za-z0-9-]+|json:[^\s]+|)$")] = ""
-    key: Annotated[str, StringConstraints(pattern=r"^(?:header:[A-Za-z0-9-]+|json:[^\s]+|)$")] = ""
+    topic: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")] = DEFAULT_TOPIC
+    delivery: Annotated[str, StringConstraints(pattern=rf"^(?:{_PLACE}|digest|)$")] = ""
+        str, StringConstraints(pattern=r"^(?:header:[A-Za-z0-9-]+|json:[^\s.]+(?:\.[^\s.]+)*|digest|)$")
+    ] = ""
+    event_type: Annotated[str, StringConstraints(pattern=rf"^(?:{_PLACE}|)$")] = ""
+        ""
+    )
+    key: Annotated[str, StringConstraints(pattern=rf"^(?:{_PLACE}|)$")] = ""
     header: _Header = "X-Signature"
     algorithm: Literal["sha256", "sha512", "sha1"] = "sha256"
     encoding: Literal["hex", "base64"] = "hex"

@@ -174,6 +174,8 @@ def test_slacks_challenge_is_answered_for_slack_alone() -> None:
         ("[source.a]\nscheme = 'github'\nsecrets = ['SHORT']", "shorter than 16 characters"),
         ("[source.'A b']\nscheme = 'github'\nsecrets = ['S']", "name"),
         ("[source.a]\nscheme = 'github'\nsecrets = ['S']\ndelivery = 'body'", "delivery"),
+        ("[source.a]\nscheme = 'github'\nsecrets = ['S']\ndelivery = 'json:a..b'", "delivery"),
+        ("[source.a]\nscheme = 'github'\nsecrets = ['S']\ntopic = 'a b'", "topic"),
         ("", r"\[source.NAME\]"),
         ("x", "is not TOML"),
     ],
