@@ -79,8 +79,15 @@ _KEEPALIVE: Final[dict[str, Any]] = {
     "tcp_user_timeout": 15_000,
 }
 # Statements over queues find rows by key. Statistics of a queue are always stale, and a plan that reads all runs under
-# way, or all that an old snapshot still keeps, costs more with each of them.
-_BY_KEY: Final = ("enable_seqscan=off", "enable_bitmapscan=off", "enable_hashjoin=off", "enable_mergejoin=off")
+# way, or all that an old snapshot still keeps, costs more with each of them. Such a plan does not depend on parameters,
+# and making it anew for each small group costs more than carrying it out.
+_BY_KEY: Final = (
+    "enable_seqscan=off",
+    "enable_bitmapscan=off",
+    "enable_hashjoin=off",
+    "enable_mergejoin=off",
+    "plan_cache_mode=force_generic_plan",
+)
 
 
 @cache

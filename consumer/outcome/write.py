@@ -12,7 +12,6 @@ from pydantic import BaseModel
 from consumer import db
 from consumer.agents.door import Agent, Input
 from consumer.errors import LeaseLost
-from consumer.moves import Settlement, settle
 from consumer.outcome.transaction import Emission, OutcomeTransaction
 from consumer.records import Change
 from consumer.records.jobs import ClaimedJob
@@ -64,19 +63,16 @@ async def write(session: db.Session, outcome: Outcome, send: Sender, *, system: 
         finally:
             await transaction.close()
         await send(session, job, transaction.emissions)
-        await session.execute(
-            _SQL["write_step"],
-            {
-                "id": job.id,
-                "epoch": job.epoch,
-                "number": outcome.step_number,
-                "version": outcome.agent.version,
-                "started": outcome.started_at,
-                "output": _counts(transaction) if outcome.agent.writes else None,
-            },
-        )
-        move = Settlement(job.id, job.epoch, "SUCCEEDED", result=outcome.answer.model_dump_json())
-        if not (await settle(session, [move]))[0]:
+        finish = {
+            "id": job.id,
+            "epoch": job.epoch,
+            "number": outcome.step_number,
+            "version": outcome.agent.version,
+            "started": outcome.started_at,
+            "output": _counts(transaction) if outcome.agent.writes else None,
+            "result": outcome.answer.model_dump_json(),
+        }
+        if await (await session.execute(_SQL["finish"], finish)).fetchone() is None:
             raise LeaseLost(f"run {job.id} was taken away inside its outcome (epoch {job.epoch})")
 
 

@@ -9,11 +9,17 @@ WITH fenced AS (
 SELECT id, set_config('transaction_timeout',
     greatest(1000, extract(epoch FROM deadline - rowcall.now()) * 1000)::bigint || 'ms', true) FROM fenced;
 
--- name: write_step
--- The checkpoint of the outcome itself: how many rows the agent's SQL touched and how many records it sent.
-INSERT INTO rowcall.job_steps (job_id, name, kind, number, output, agent_version, lease_epoch, started_at)
-VALUES (%(id)s, 'write_result', 'WRITE_RESULT', %(number)s, %(output)s::json, %(version)s, %(epoch)s, %(started)s)
-ON CONFLICT (job_id, name, superseded) DO NOTHING;
+-- name: finish
+-- Last statement of an outcome transaction: the checkpoint of the outcome itself (how many rows the agent's SQL touched
+-- and how many records it sent), and the run's move by the one function that moves runs. Returns the run, or nothing
+-- where it may not move so: then all of it must be rolled back.
+WITH kept AS (
+    INSERT INTO rowcall.job_steps (job_id, name, kind, number, output, agent_version, lease_epoch, started_at)
+    VALUES (%(id)s, 'write_result', 'WRITE_RESULT', %(number)s, %(output)s::json, %(version)s, %(epoch)s, %(started)s)
+    ON CONFLICT (job_id, name, superseded) DO NOTHING
+)
+SELECT rowcall.settle(ARRAY[%(id)s::bigint], ARRAY[%(epoch)s::bigint], ARRAY['SUCCEEDED'], ARRAY[%(result)s::text],
+    ARRAY[NULL::text], ARRAY[NULL::text], ARRAY[NULL::text], ARRAY[NULL::double precision], ARRAY[0]) AS id;
 
 -- name: refresh_input
 -- A run whose row has changed starts again on the row as it stands: what a person approved was about the old one.

@@ -2,6 +2,7 @@
 -- at it. One promoter at a time: the order of promotion is the order of a lane. INSERT never touches a lane, so a
 -- user's open transaction holds up nobody.
 CREATE FUNCTION rowcall.promote(p_limit integer) RETURNS integer LANGUAGE plpgsql
+    SET plan_cache_mode = force_generic_plan
     SET enable_seqscan = off
     SET enable_bitmapscan = off
     SET enable_mergejoin = off

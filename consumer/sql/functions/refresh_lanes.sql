@@ -1,6 +1,7 @@
 -- refresh_lanes: give these lanes their next head, or delete them. Its statements are apart on purpose: the heads are
 -- looked up with a snapshot taken after the lanes are locked, or a promotion in between is lost.
 CREATE FUNCTION rowcall.refresh_lanes(p_agents text[], p_keys bigint[]) RETURNS void LANGUAGE plpgsql
+    SET plan_cache_mode = force_generic_plan
     SET enable_seqscan = off
     SET enable_bitmapscan = off
     SET enable_mergejoin = off
