@@ -46,11 +46,7 @@ class Source(BaseModel):
     secrets: Annotated[list[str], Field(min_length=1, max_length=5)]
     topic: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")] = DEFAULT_TOPIC
     delivery: Annotated[str, StringConstraints(pattern=rf"^(?:{_PLACE}|digest|)$")] = ""
-        str, StringConstraints(pattern=r"^(?:header:[A-Za-z0-9-]+|json:[^\s.]+(?:\.[^\s.]+)*|digest|)$")
-    ] = ""
     event_type: Annotated[str, StringConstraints(pattern=rf"^(?:{_PLACE}|)$")] = ""
-        ""
-    )
     key: Annotated[str, StringConstraints(pattern=rf"^(?:{_PLACE}|)$")] = ""
     header: _Header = "X-Signature"
     algorithm: Literal["sha256", "sha512", "sha1"] = "sha256"
