@@ -63,11 +63,12 @@ def show(effect_id: str, json_output: bool) -> None:
 
 @effects.command()
 @_EFFECT_ID
-@click.option("--happened/--did-not-happen", default=None, help="What you found out at the other system.")
+@click.option("--happened", is_flag=True, help="You found out at the other system that it happened.")
+@click.option("--did-not-happen", "missing", is_flag=True, help="You found out that it did not; it is sent then.")
 @click.option("--answer", help="JSON that the agent gets for the other system's answer; with --happened.")
 @by_option
 @reason_option
-def resolve(effect_id: str, happened: bool | None, answer: str | None, by: str, reason: str | None) -> None:
+def resolve(effect_id: str, happened: bool, missing: bool, answer: str | None, by: str, reason: str | None) -> None:
     """Say whether an effect happened; the run goes on when all of its effects are known.
 
     What did not happen is sent then, under the same key. The first word stands.
@@ -76,8 +77,8 @@ def resolve(effect_id: str, happened: bool | None, answer: str | None, by: str, 
     Example:
       rowcall effects resolve 5c1f0a52-6a0e-5f0e-8c7e-2f1b5f0a7d11 --happened --answer '{"id": 7}'
     """
-    if happened is None:
-        raise click.UsageError("say what you found out: --happened or --did-not-happen")
+    if happened == missing:
+        raise click.UsageError("say what you found out: --happened or --did-not-happen, one of them")
     value: Any = None if answer is None else parse_payload(answer)
     with session() as opened:
         resolved = operate.resolve_effect(opened, effect_id, operate.Act(by, reason), happened=happened, answer=value)

@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 # Delivery reports wake the thread that serves them; it looks up by itself only to see whether it is to end.
 _SERVE_SECONDS: Final = 1.0
-_ADMIN_SECONDS: Final = 15.0
+_ADMIN_SECONDS: Final = 5.0
 _TOO_LARGE: Final = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
 _REFUSED: Final = frozenset(
     {

@@ -280,3 +280,10 @@ def test_one_run_or_one_root_is_moved_and_never_a_guess(command: str) -> None:
     none, both = run("jobs", command), run("jobs", command, "7", "--root", "rc1:a")
     assert (none.exit_code, both.exit_code) == (2, 2)
     assert "give one of them" in none.output and "give one of them" in both.output
+
+
+@pytest.mark.parametrize("flags", [(), ("--happened", "--did-not-happen")], ids=["none", "both"])
+def test_what_became_of_an_effect_is_said_once_and_clearly(flags: tuple[str, ...]) -> None:
+    result = run("effects", "resolve", "5c1f0a52-6a0e-5f0e-8c7e-2f1b5f0a7d11", *flags)
+    assert result.exit_code == 2
+    assert "one of them" in result.output
