@@ -110,7 +110,10 @@ class Adwin:
         made = cls(delta, clock)
         made.width, made.total, made.variance, made.tick = state[0], float(state[1]), float(state[2]), state[3]
         made.levels = [
-            ([float(value) for value in totals], [float(value) for value in variances] if index else [0.0] * len(totals))
+            (
+                [float(value) for value in totals],
+                [float(value) for value in variances] if index else [0.0] * len(totals),
+            )
             for index, (totals, variances) in enumerate(state[4])
         ]
         return made
