@@ -47,7 +47,7 @@ class Reader:
             if error is None:
                 records.append(_record(message))
             elif error.code() in _GONE:
-                gone.append(Place(message.topic(), message.partition()))
+                gone.append(Place(str(message.topic()), int(message.partition() or 0)))
             elif error.code() not in _PASSING:
                 raise Outage(f"{message.topic()} cannot be read: {error.str()}", dependency="broker")
         return Polled(records, gone)

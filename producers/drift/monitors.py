@@ -118,7 +118,7 @@ class Monitor(BaseModel):
             Expression(text)
         if self.warning is None or self.critical is None:
             raise ValueError(f"the detector {self.detector} needs warning and critical")
-        falling = self.detector in _FALLING or self.method == "ks" and self.detector == "distribution" or self.below
+        falling = self.detector in _FALLING or (self.method == "ks" and self.detector == "distribution") or self.below
         if (self.warning < self.critical) if falling else (self.warning > self.critical):
             raise ValueError("warning must lie on the safe side of critical")
         if self.detector == "distribution" and min(self.learn, self.window) < 500:

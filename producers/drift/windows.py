@@ -1,4 +1,4 @@
-"""The detectors that look at windows, bounds or the clock: distribution, unseen, threshold, freshness, volume, schema."""
+"""The detectors of windows, bounds and the clock: distribution, unseen, threshold, freshness, volume, schema."""
 
 from __future__ import annotations
 
@@ -308,7 +308,7 @@ class Volume:
 
 
 class Schema(Timeless):
-    """Columns and their types, against those of the first `learn` rows: added is a warning, removed or changed critical."""
+    """Columns and types against those of the first `learn` rows: added is a warning, removed or changed critical."""
 
     def __init__(self, options: Options) -> None:
         self._learn = options.learn
