@@ -68,7 +68,8 @@ class Adwin:
         if width <= GRACE:
             return False
         chance = log(2 * log(width) / self.delta)
-        spread, linear = self.variance / width, 2.0 / 3.0 * chance
+        # Rounding may leave a little less than nothing.
+        spread, linear = max(0.0, self.variance / width), 2.0 / 3.0 * chance
         older, newer = 0, width
         sum_older, sum_newer = 0.0, self.total
         for index in range(len(self.levels) - 1, -1, -1):
