@@ -39,10 +39,15 @@ def of_csv(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:
     for path in paths:
         try:
             with path.open(encoding="utf-8", newline="") as file:
-                for row in csv.DictReader(file):
-                    yield {name: _read(text) for name, text in row.items() if isinstance(name, str)}
+                yield from of_lines(file)
         except (OSError, UnicodeDecodeError, csv.Error) as error:
             raise OperatorError(f"{path} cannot be read as CSV: {error}") from error
+
+
+def of_lines(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """The same of an open file."""
+    for row in csv.DictReader(lines):
+        yield {name: _read(text) for name, text in row.items() if isinstance(name, str)}
 
 
 def chosen(monitors: Iterable[Monitor], names: Iterable[str]) -> list[Monitor]:
