@@ -55,8 +55,8 @@ SELECT monitor, count(*) AS segments FROM rowcall.drift_state WHERE monitor = AN
 -- Writes states, in key order.
 INSERT INTO rowcall.drift_state AS s (monitor, segment, status, episode, samples, due_at, state)
 SELECT v.monitor, v.segment, v.status, v.episode, v.samples, to_timestamp(v.due), v.state::json
-FROM unnest(%(monitors)s::text[], %(segments)s::text[], %(statuses)s::text[], %(episodes)s::bigint[],
-            %(samples)s::bigint[], %(dues)s::double precision[], %(states)s::text[])
+FROM unnest(%(monitors)b::text[], %(segments)b::text[], %(statuses)b::text[], %(episodes)s::bigint[],
+            %(samples)s::bigint[], %(dues)s::double precision[], %(states)b::text[])
     AS v (monitor, segment, status, episode, samples, due, state)
 ON CONFLICT (monitor, segment) DO UPDATE SET status = excluded.status, episode = excluded.episode,
     samples = excluded.samples, due_at = excluded.due_at, state = excluded.state, updated_at = rowcall.now();
