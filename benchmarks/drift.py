@@ -95,7 +95,7 @@ def _rows(wheel: Path, names: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 
 def _fired(wheel: Path, names: Sequence[str], columns: Sequence[str]) -> dict[str, list[tuple[int, str]]]:
-    monitors = [Monitor(name=column.lower(), topic="t", value=column) for column in columns]
+    monitors = [Monitor.of(name=column.lower(), topic="t", value=column) for column in columns]
     told, _ = check.replay(monitors, _rows(wheel, names))
     return {
         column: [(item["row"], item["level"]) for item in told
@@ -125,7 +125,7 @@ def _car_loan() -> tuple[dict[str, float], dict[str, Any]]:
 
 
 def _mean(seed: int) -> tuple[Monitor, Engine, random.Random]:
-    monitor = Monitor(name="m", topic="t", value="v")
+    monitor = Monitor.of(name="m", topic="t", value="v")
     return monitor, Engine([monitor], lambda keys: {}, {}), random.Random(seed)
 
 
@@ -170,7 +170,7 @@ def _ramp(seed: int) -> int:
 
 
 def _updates(url: str, batches: int) -> tuple[float, dict[str, Any]]:
-    monitor = Monitor(name="m", topic="t", value="v", segment="s", learn=20)
+    monitor = Monitor.of(name="m", topic="t", value="v", segment="s", learn=20)
     chance = random.Random(1)
     rates = []
     with contextlib.closing(db.connect(url, name="bench")) as session:

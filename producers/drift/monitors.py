@@ -127,6 +127,11 @@ class Monitor(BaseModel):
             raise ValueError("warning and critical are chances of a false alarm, between 0 and 1")
         return self
 
+    @classmethod
+    def of(cls, **fields: Any) -> Monitor:
+        """A monitor of these fields; ValidationError names what is wrong."""
+        return cls.model_validate(fields)
+
     @property
     def source(self) -> str:
         """What is watched, for people and for the group that owns it."""

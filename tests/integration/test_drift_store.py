@@ -13,7 +13,7 @@ from producers.drift import store
 from producers.drift.engine import Engine, Sample
 from producers.drift.monitors import Monitor, Topics
 
-MONITOR = Monitor(name="m", topic="t", value="v", segment="s", learn=50)
+MONITOR = Monitor.of(name="m", topic="t", value="v", segment="s", learn=50)
 TOPICS = Topics()
 
 
@@ -85,7 +85,7 @@ def test_ids_that_were_seen_are_seen_after_a_restart(database: str) -> None:
 
 
 def test_too_many_segments_are_told_once(database: str) -> None:
-    few = Monitor(name="m", topic="t", value="v", segment="s", max_segments=2)
+    few = Monitor.of(name="m", topic="t", value="v", segment="s", max_segments=2)
     with db.connect(database, name="test") as session:
         for _ in range(2):
             made = Engine([few], store.loader(session), store.known(session, ["m"]))

@@ -54,7 +54,7 @@ class Watched:
     """One monitor without a database."""
 
     def __init__(self, **fields: Any) -> None:
-        self.monitor = Monitor(**{"name": "m", "topic": "t", "value": "v", "cooldown": 0, **fields})
+        self.monitor = Monitor.of(**{"name": "m", "topic": "t", "value": "v", "cooldown": 0, **fields})
         self.engine = Engine([self.monitor], lambda keys: {}, {})
         self.at = 0.0
 
@@ -173,7 +173,7 @@ def test_volume_tells_of_an_empty_window() -> None:
 
 
 def test_schema_tells_added_and_removed_columns() -> None:
-    monitor = Monitor(name="m", topic="t", detector="schema")
+    monitor = Monitor.of(name="m", topic="t", detector="schema")
     engine = Engine([monitor], lambda keys: {}, {})
     for number in range(20):
         engine.feed([monitor], [Sample({"a": 1, "b": None}, number, number)])
@@ -185,7 +185,7 @@ def test_schema_tells_added_and_removed_columns() -> None:
 
 
 def test_segments_beyond_the_cap_are_told_and_memory_stays_bounded() -> None:
-    monitor = Monitor(name="m", topic="t", value="v", segment="s", max_segments=50)
+    monitor = Monitor.of(name="m", topic="t", value="v", segment="s", max_segments=50)
     engine = Engine([monitor], lambda keys: {}, {}, memory=10)
     engine.feed([monitor], [Sample({"v": 1, "s": f"s{n}"}, n, n) for n in range(80)])
     assert engine.over == {"m"} and len(engine.dirty) == 50
