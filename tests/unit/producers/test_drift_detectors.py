@@ -15,7 +15,6 @@ from producers.drift.adwin import Adwin
 from producers.drift.engine import Engine, Sample
 from producers.drift.monitors import Monitor
 
-
 ORACLE = "AdaptiveWindowing"
 
 
