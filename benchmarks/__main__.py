@@ -34,6 +34,7 @@ BENCHMARKS: Final = (
     "idle",
     "memory",
     "webhooks",
+    "drift",
 )
 OUTPUT: Final = Path(__file__).parents[1] / "build" / "bench.json"
 

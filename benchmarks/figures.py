@@ -47,6 +47,16 @@ TARGETS: Final[Mapping[str, Target]] = {
     "rss_mb": Target("<=", 300),
     "webhooks_per_s": Target(">=", 1500),
     "slots_fired_over_due": Target(">=", 1.0),
+    "drift_goldens_equal": Target(">=", 1.0),
+    "car_loan_columns_found": Target(">=", 5),
+    "car_loan_columns_within_3000": Target(">=", 4),
+    "car_loan_false_alarms": Target("<=", 0),
+    "drift_false_alarms_per_5000": Target("<=", 0.1),
+    "drift_delay_p50_1sigma": Target("<=", 40),
+    "drift_delay_p50_3sigma": Target("<=", 10),
+    "drift_warning_after_critical": Target("<=", 0),
+    "drift_updates_per_s": Target(">=", 20_000),
+    "drift_event_ms_p99": Target("<=", 1000),
 }
 
 

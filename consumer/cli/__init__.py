@@ -30,6 +30,7 @@ COMMANDS = {
     "budgets": ("consumer.cli.budgets:budgets", "What agents and tenants may spend on the model."),
     "example-tables": ("consumer.cli.example_tables:example_tables", "Create the tables of the example agents."),
     "schedule": ("consumer.cli.schedule:schedule", "Queue runs by the clock: run, list, pause, backfill."),
+    "drift": ("consumer.cli.drift:drift", "Watch values for drift: run, check history, list, show."),
     "webhooks": ("consumer.cli.webhooks:webhooks", "Receive webhooks: run the endpoint, check its sources."),
     "connectors": ("consumer.cli.connectors:connectors", "Apply and inspect Debezium connectors."),
     "model": ("consumer.cli.model:model", "Check a model endpoint before switching to it."),

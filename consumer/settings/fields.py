@@ -170,6 +170,7 @@ class Settings(BaseModel):
     schedules: str = Field(
         "", alias="ROWCALL_SCHEDULES", description="TOML file of schedules, beside those in the agents' modules"
     )
+    drift: str = Field("", alias="ROWCALL_DRIFT", description="TOML file of drift monitors")
     webhooks: str = Field("", alias="ROWCALL_WEBHOOKS", description="TOML file of webhook sources")
     webhook_host: str = Field("127.0.0.1", alias="ROWCALL_WEBHOOK_HOST", description="address of the webhook endpoint")
     webhook_port: int = Field(

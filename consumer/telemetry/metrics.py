@@ -218,6 +218,12 @@ SLOTS: Final = Metric(
     "slots of schedules by what became of them",
     {"outcome": ("queued", "sent", "coalesced", "skipped", "missed", "refused")},
 )
+DRIFT_VALUES: Final = Metric(
+    "drift_values",
+    "counter",
+    "values that monitors met. fed: given to a detector; the others left it as it was",
+    {"monitor": (), "outcome": ()},
+)
 WEBHOOKS: Final = Metric(
     "webhooks",
     "counter",

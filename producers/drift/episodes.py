@@ -1,0 +1,103 @@
+"""From levels to events: one event an episode, level and turn, with confirmation, hysteresis and cooldown.
+
+An episode begins when a level is raised and ends when it has recovered; a level that was reached stays until then.
+Time is that of the values, so a replay decides the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from producers.drift.detectors import LEARNING, OK
+
+NAMES: Final = ("ok", "warning", "critical")
+
+
+class Turn(NamedTuple):
+    """What is to be told: level 1 or 2, `raised` or `recovered`, and the state before."""
+
+    level: int
+    turn: str
+    previous: str
+    episode: int
+    began_at: float
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How many readings confirm a level and a recovery, and how long nothing is raised after one, in seconds."""
+
+    confirm: int
+    recover: int
+    cooldown: float
+
+
+class Alarm:
+    """The state of one segment."""
+
+    __slots__ = ("above", "began_at", "below", "cooldown_until", "number", "raised", "state")
+
+    def __init__(self) -> None:
+        self.state = "warming"
+        self.raised = OK
+        self.number = 0
+        self.above, self.below = 0, 0
+        self.began_at, self.cooldown_until = 0.0, 0.0
+
+    def step(self, level: int, at: float, rules: Rules) -> list[Turn]:
+        """Take the detector's level; what is to be told, warnings before criticals."""
+        if level == self.raised and (level or self.state == "ok"):
+            self.above = self.below = 0
+            self.state = NAMES[level]
+            return []
+        if level == LEARNING:
+            self.state = NAMES[self.raised] if self.raised else "warming"
+            return []
+        if level > self.raised:
+            self.below, self.above = 0, self.above + 1
+            if at < self.cooldown_until and not self.raised:
+                self.state = "cooldown"
+                return []
+            return self._raise(level, at) if self.above >= rules.confirm else []
+        self.above = 0
+        if level == OK and self.raised:
+            self.below += 1
+            return self._recover(at, rules) if self.below >= rules.recover else []
+        self.below = 0
+        self.state = NAMES[self.raised] if self.raised else "cooldown" if at < self.cooldown_until else "ok"
+        return []
+
+    def fall_silent(self) -> bool:
+        """No value for too long. What was raised stays raised; whether this is new."""
+        new = self.state != "no_data"
+        self.state = "no_data"
+        return new
+
+    def dump(self) -> list[Any]:
+        """As JSON."""
+        return [self.state, self.raised, self.number, self.above, self.below, self.began_at, self.cooldown_until]
+
+    def load(self, state: list[Any]) -> None:
+        """Take what `dump` gave."""
+        (self.state, self.raised, self.number, self.above, self.below, self.began_at, self.cooldown_until) = state
+
+    def _raise(self, level: int, at: float) -> list[Turn]:
+        if not self.raised:
+            self.number += 1
+            self.began_at = at
+        turns = []
+        for reached in range(self.raised + 1, level + 1):
+            turns.append(Turn(reached, "raised", self.state, self.number, self.began_at, at))
+            self.state = NAMES[reached]
+        self.raised, self.above = level, 0
+        return turns
+
+    def _recover(self, at: float, rules: Rules) -> list[Turn]:
+        turns = [Turn(level, "recovered", NAMES[self.raised], self.number, self.began_at, at)
+                 for level in range(self.raised, OK, -1)]  # fmt: skip
+        self.raised, self.below = OK, 0
+        self.cooldown_until = at + rules.cooldown
+        self.state = "cooldown" if rules.cooldown else "ok"
+        return turns

@@ -1,0 +1,223 @@
+"""The loop of the detectors: reads topics and runs queries, saves what it found, sends what it decided.
+
+One process owns a source, by an advisory lock of its session; others wait and take over. Promises: state and positions
+are one transaction; an event is sent after that, under an ID that a crash does not change.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+from consumer import db, telemetry
+from consumer.errors import ConfigurationError, Poison, RowcallError
+from consumer.kafka import Brokers, Place, Record
+from consumer.kafka.reader import Reader
+from consumer.records import Change, Coordinates, Event
+from consumer.schema_registry import SchemaRegistry
+from consumer.settings import Settings
+from consumer.wire import Decoder
+from producers.drift import store
+from producers.drift.engine import Engine, Sample
+from producers.drift.monitors import Monitor, Topics, load
+from producers.drift.queries import Queries
+from producers.emit import Emitter
+
+_log = logging.getLogger(__name__)
+_SQL: Final = db.queries("drift", "producers")
+BATCH: Final = 20_000
+_IDLE_SECONDS: Final = 0.1
+_LOOK_SECONDS: Final = 5.0
+
+
+def run(settings: Settings, stop: threading.Event) -> None:
+    """Watch until told to stop.
+
+    Raises:
+        ConfigurationError: the file of monitors is wrong.
+        Outage, TransactionConflict: begin again; nothing is lost.
+    """
+    if not settings.drift:
+        raise ConfigurationError("ROWCALL_DRIFT is empty; name a TOML file with a table [monitor.NAME] a monitor")
+    topics, monitors = load(Path(settings.drift))
+    pulse = telemetry.HEALTH.loop("drift")
+    url = settings.database_url.get_secret_value()
+    try:
+        with (
+            db.connect(url, name="drift") as session,
+            closing(Emitter(settings)) as emitter,
+            closing(Watch(settings, session, topics, monitors)) as watch,
+        ):
+            emitter.prepare([(topics.warning_topic, "drift.warning"), (topics.critical_topic, "drift.critical"),
+                             (topics.backlog_topic, "backlog.threshold")])  # fmt: skip
+            store.send(session, emitter)
+            telemetry.HEALTH.report("drift", ready=True, detail=f"{len(monitors)} monitors")
+            while not stop.is_set():
+                pulse.beat()
+                if watch.turn():
+                    store.send(session, emitter)
+    finally:
+        pulse.end()
+
+
+class Watch:
+    """One process's sources and their segments."""
+
+    def __init__(
+        self, settings: Settings, session: db.SyncSession, topics: Topics, monitors: Sequence[Monitor]
+    ) -> None:
+        self._session, self._topics, self._monitors = session, topics, monitors
+        self._by_topic: dict[str, list[Monitor]] = defaultdict(list)
+        for monitor in monitors:
+            if monitor.topic:
+                self._by_topic[monitor.topic].append(monitor)
+        self._brokers = Brokers(settings)
+        self._reader = Reader(settings, BATCH)
+        self._registry = SchemaRegistry(settings.schema_registry_url)
+        self._decoder = Decoder(self._registry.schema, epoch=settings.epoch)
+        self._cluster = self._brokers.cluster_id()
+        self._owned: set[str] = set()
+        self._topic_ids: dict[str, str] = {}
+        self._reading: set[Place] = set()
+        self._seen: dict[str, store.Seen] = {}
+        self._looked = self._ticked = 0.0
+        self._engine = Engine(monitors, store.loader(session), store.known(session, [m.name for m in monitors]))
+        self._queries = Queries(settings, session, self._brokers)
+
+    def turn(self) -> int:
+        """One look at everything; how many events wait to be sent because of it."""
+        now = self._now()
+        if now - self._looked >= _LOOK_SECONDS:
+            self._looked = now
+            self._own()
+            self._place()
+        polled = self._reader.poll(_IDLE_SECONDS)
+        for place in polled.gone:
+            self._lost(place)
+        waiting = self._take(polled.records) if polled.records else 0
+        now = self._now()
+        for monitor in self._monitors:
+            if monitor.source in self._owned and (rows := self._queries.due(monitor, now)) is not None:
+                self._engine.feed([monitor], [Sample(row, now, now) for row in rows])
+                waiting += self._save(now, polled={monitor.source: now})
+        if now - self._ticked >= 1.0:
+            self._ticked = now
+            waiting += self._tick(now)
+        return waiting
+
+    def close(self) -> None:
+        """Close every connection but the session."""
+        self._reader.close()
+        self._registry.close()
+        self._queries.close()
+
+    def _now(self) -> float:
+        with db.translated():
+            row = self._session.execute(_SQL["now"]).fetchone()
+        assert row is not None
+        return float(row["now"])
+
+    def _own(self) -> None:
+        for source in sorted({monitor.source for monitor in self._monitors} - self._owned):
+            with db.translated():
+                row = self._session.execute(_SQL["own"], (source,)).fetchone()
+                if row is None or not row["owned"]:
+                    continue
+                stored = self._session.execute(_SQL["seen"], (source,)).fetchall()
+            self._seen[source] = store.Seen([bytes(item["digests"]) for item in stored])
+            self._owned.add(source)
+            _log.info("watching %s", source, extra={"action": "drift_owned", "source": source})
+
+    def _place(self) -> None:
+        wanted = [topic for topic in self._by_topic if f"topic:{topic}" in self._owned]
+        for name, topic in self._brokers.topics(wanted).items():
+            fresh = [Place(name, number) for number in topic.partitions if Place(name, number) not in self._reading]
+            if not fresh:
+                continue
+            source = f"topic:{name}"
+            with db.translated():
+                rows = self._session.execute(_SQL["positions"], (source, self._cluster)).fetchall()
+            held = {row["partition"]: row["next_offset"] for row in rows if row["topic_id"] == topic.id}
+            # A topic met before is read on; so is one made while we run, and each of its new partitions.
+            known = bool(held) or name in self._topic_ids or any(m.start == "earliest" for m in self._by_topic[name])
+            self._topic_ids[name] = topic.id
+            bounds = self._brokers.bounds(fresh)
+            offsets = {
+                place: max(held.get(place.partition, first if known else end), first)
+                for place, (first, end) in bounds.items()
+            }
+            positions = [store.Position(source, topic.id, place.partition, at) for place, at in offsets.items()]
+            self._save(self._now(), positions=positions)
+            self._reader.read_from(offsets)
+            self._reading |= offsets.keys()
+        for topic_name in set(wanted) - self._topic_ids.keys():
+            self._topic_ids[topic_name] = ""
+
+    def _lost(self, place: Place) -> None:
+        first, _ = self._brokers.bounds([place])[place]
+        _log.warning("%s [%d]: messages are gone that were not read; going on at %d", place.topic, place.partition,
+                     first, extra={"action": "drift_offset_lost", "topic": place.topic})  # fmt: skip
+        self._reader.read_from({place: first})
+
+    def _take(self, records: Sequence[Record]) -> int:
+        now = self._now()
+        by_topic: dict[str, list[Sample]] = defaultdict(list)
+        nexts: dict[Place, int] = {}
+        for record in records:
+            nexts[Place(record.topic, record.partition)] = record.offset + 1
+            sample = self._sample(record, now)
+            if sample is not None:
+                by_topic[record.topic].append(sample)
+        for topic, samples in by_topic.items():
+            self._engine.feed(self._by_topic[topic], samples)
+        positions = [store.Position(f"topic:{place.topic}", self._topic_ids[place.topic], place.partition, offset)
+                     for place, offset in nexts.items()]  # fmt: skip
+        return self._save(now, positions=positions)
+
+    def _sample(self, record: Record, now: float) -> Sample | None:
+        place = Coordinates(record.topic, record.partition, record.offset)
+        try:
+            message = self._decoder.decode(record.key, record.value, record.headers or [], place)
+        except Poison as error:
+            _log.warning("a message of %s cannot be read: %s", record.topic, error,
+                         extra={"action": "drift_undecodable", "code": error.code, "topic": record.topic})  # fmt: skip
+            self._engine.counted[record.topic, "undecodable"] += 1
+            return None
+        if not isinstance(message, Change | Event):
+            return None
+        if not self._seen[f"topic:{record.topic}"].first(message.id):
+            self._engine.counted[record.topic, "duplicate"] += 1
+            return None
+        sent = now if record.timestamp_ms is None else record.timestamp_ms / 1000
+        if isinstance(message, Change):
+            wanted = any(message.operation.value in monitor.operations for monitor in self._by_topic[record.topic])
+            return Sample(message.row, message.origin.committed_ms / 1000, now) if wanted else None
+        data = message.data if isinstance(message.data, dict) else {"value": message.data}
+        return Sample(data, message.occurred_at.timestamp() if message.occurred_at else sent, now)
+
+    def _tick(self, now: float) -> int:
+        names = [monitor.name for monitor in self._monitors if monitor.source in self._owned]
+        with db.translated():
+            rows = self._session.execute(_SQL["due"], (names,)).fetchall()
+        self._engine.tick([(row["monitor"], row["segment"]) for row in rows], now)
+        for source in self._owned:
+            with db.translated():
+                self._session.execute(_SQL["prune_seen"], (source,))
+        return self._save(now) if rows else 0
+
+    def _save(self, now: float, **what: Any) -> int:
+        counted = dict(self._engine.counted)
+        seen = {source: item for source, item in self._seen.items() if item.fresh}
+        try:
+            made = store.save(self._session, self._engine, self._topics, now, cluster=self._cluster, seen=seen, **what)
+        except RowcallError:
+            _log.warning("states were not saved; reading them again", extra={"action": "drift_not_saved"})
+            raise
+        for (monitor, outcome), count in counted.items():
+            telemetry.DRIFT_VALUES.add(count, monitor=monitor, outcome=outcome)
+        return made

@@ -1,0 +1,81 @@
+"""Sources that are queries: the operator's own, and what Rowcall knows of its queues and of its model's answers."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any, Final
+
+from consumer import db
+from consumer.errors import ConfigurationError, DataRefused
+from consumer.kafka import Brokers, Place
+from consumer.settings import Settings
+from producers.drift.monitors import Monitor
+
+_SQL: Final = db.queries("drift", "producers")
+# Rows that commit out of order are seen by waiting this long for them.
+_SETTLE_SECONDS: Final = 5.0
+
+
+class Queries:
+    """Runs queries when they are due, on a session that can write nothing."""
+
+    def __init__(self, settings: Settings, session: db.SyncSession, brokers: Brokers) -> None:
+        self._session, self._brokers = session, brokers
+        self._url = settings.database_url.get_secret_value()
+        self._reading: db.SyncSession | None = None
+        self._last: dict[str, float] = {}
+
+    def due(self, monitor: Monitor, now: float) -> list[dict[str, Any]] | None:
+        """The rows of a query that is due; None where it is none, or not yet due.
+
+        Raises:
+            ConfigurationError: the query is refused; names the monitor.
+        """
+        if monitor.topic:
+            return None
+        if monitor.name not in self._last:
+            with db.translated():
+                row = self._session.execute(_SQL["polled"], (monitor.source,)).fetchone()
+            self._last[monitor.name] = now - monitor.every if row is None else row["at"]
+        since = self._last[monitor.name]
+        if now - since < monitor.every:
+            return None
+        rows = self._rows(monitor, since, now)
+        self._last[monitor.name] = now
+        return rows
+
+    def close(self) -> None:
+        """Close the session."""
+        if self._reading is not None:
+            self._reading.close()
+
+    def _rows(self, monitor: Monitor, since: float, now: float) -> list[dict[str, Any]]:
+        span = {"since": since - _SETTLE_SECONDS, "until": now - _SETTLE_SECONDS}
+        if monitor.watch == "lag":
+            return self._lag()
+        if monitor.watch:
+            with db.translated():
+                return list(self._session.execute(_SQL[f"watch_{monitor.watch}"], span).fetchall())
+        assert monitor.sql is not None
+        if self._reading is None:
+            self._reading = db.connect(self._url, name="drift query")
+            self._reading.execute(b"SET default_transaction_read_only = on")
+        try:
+            with db.transaction(self._reading) as session:
+                session.execute(b"SELECT set_config('statement_timeout', %s, true)",
+                                (str(int(monitor.timeout * 1000)),))  # fmt: skip
+                wants = "%(since)s" in monitor.sql or "%(until)s" in monitor.sql
+                return list(session.execute(monitor.sql.encode(), span if wants else None, prepare=True).fetchall())
+        except (ConfigurationError, DataRefused) as error:
+            raise ConfigurationError(f"ROWCALL_DRIFT: monitor {monitor.name}: sql: {error}") from error
+
+    def _lag(self) -> list[dict[str, Any]]:
+        with db.translated():
+            rows = self._session.execute(_SQL["watch_lag"], {"cluster": self._brokers.cluster_id()}).fetchall()
+        ends = self._brokers.ends(Place(row["topic"], row["partition"]) for row in rows)
+        lags: dict[str, float] = defaultdict(float)
+        for row in rows:
+            end = ends.get(Place(row["topic"], row["partition"]))
+            if end is not None:
+                lags[f"topic:{row['topic']}"] += max(0, end - row["next_offset"])
+        return [{"queue": queue, "value": lag} for queue, lag in lags.items()]
