@@ -102,13 +102,22 @@ class Watch:
         waiting = self._take(polled.records) if polled.records else 0
         now = self._now()
         for monitor in self._monitors:
-            if monitor.source in self._owned and (rows := self._queries.due(monitor, now)) is not None:
+            if monitor.source in self._owned and (rows := self._queried(monitor, now)) is not None:
                 self._engine.feed([monitor], [Sample(row, now, now) for row in rows])
                 waiting += self._save(now, polled={monitor.source: now})
         if now - self._ticked >= 1.0:
             self._ticked = now
             waiting += self._tick(now)
         return waiting
+
+    def _queried(self, monitor: Monitor, now: float) -> list[dict[str, Any]] | None:
+        """The rows of a query that is due; one that is refused stops nobody else's monitor."""
+        try:
+            return self._queries.due(monitor, now)
+        except ConfigurationError as error:
+            _log.error("%s", error, extra={"action": "drift_query_refused", "monitor": monitor.name})
+            self._engine.counted[monitor.name, "query_failed"] += 1
+            return None
 
     def close(self) -> None:
         """Close every connection but the session."""

@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import Any, Final
 
 from consumer import db
-from consumer.errors import ConfigurationError, DataRefused
+from consumer.errors import ConfigurationError, DataRefused, Outage
 from consumer.kafka import Brokers, Place
 from consumer.settings import Settings
 from producers.drift.monitors import Monitor
@@ -24,12 +24,13 @@ class Queries:
         self._url = settings.database_url.get_secret_value()
         self._reading: db.SyncSession | None = None
         self._last: dict[str, float] = {}
+        self._tried: dict[str, float] = {}
 
     def due(self, monitor: Monitor, now: float) -> list[dict[str, Any]] | None:
         """The rows of a query that is due; None where it is none, or not yet due.
 
         Raises:
-            ConfigurationError: the query is refused; names the monitor.
+            ConfigurationError: the query is refused, or takes longer than its timeout; names the monitor.
         """
         if monitor.topic:
             return None
@@ -38,8 +39,10 @@ class Queries:
                 row = self._session.execute(_SQL["polled"], (monitor.source,)).fetchone()
             self._last[monitor.name] = now - monitor.every if row is None else row["at"]
         since = self._last[monitor.name]
-        if now - since < monitor.every:
+        if now - max(since, self._tried.get(monitor.name, since)) < monitor.every:
             return None
+        # A query that fails is asked for the same span again, and not before its time.
+        self._tried[monitor.name] = now
         rows = self._rows(monitor, since, now)
         self._last[monitor.name] = now
         return rows
@@ -66,7 +69,9 @@ class Queries:
                                 (str(int(monitor.timeout * 1000)),))  # fmt: skip
                 wants = "%(since)s" in monitor.sql or "%(until)s" in monitor.sql
                 return list(session.execute(monitor.sql.encode(), span if wants else None, prepare=True).fetchall())
-        except (ConfigurationError, DataRefused) as error:
+        except (ConfigurationError, DataRefused, Outage) as error:
+            if isinstance(error, Outage) and error.code == Outage.code:
+                raise
             raise ConfigurationError(f"ROWCALL_DRIFT: monitor {monitor.name}: sql: {error}") from error
 
     def _lag(self) -> list[dict[str, Any]]:

@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 
 from consumer import db
-from consumer.errors import RowcallError
+from consumer.errors import ConfigurationError, RowcallError
+from consumer.kafka import Brokers
+from consumer.settings import load
 from producers.drift import store
 from producers.drift.engine import Engine, Sample
 from producers.drift.monitors import Monitor, Topics
+from producers.drift.queries import Queries
 
 MONITOR = Monitor.of(name="m", topic="t", value="v", segment="s", learn=50)
 TOPICS = Topics()
@@ -92,3 +95,21 @@ def test_too_many_segments_are_told_once(database: str) -> None:
             made.feed([few], rows(1, 9))
             store.save(session, made, TOPICS, 5.0)
         assert [topic for _, topic in events(session)] == ["drift.warning"]
+
+
+def test_refused_query_is_named_asked_again_in_its_time_and_stops_no_other(database: str) -> None:
+    settings = load({"DATABASE_URL": database})
+    wrong = Monitor.of(name="wrong", sql="SELECT nothing FROM nowhere", value="v", every=10)
+    slow = Monitor.of(name="slow", sql="SELECT pg_sleep(5)::text AS v", value="v", every=10, timeout=0.2)
+    good = Monitor.of(name="good", sql="SELECT 1 AS v", value="v", every=10)
+    with db.connect(database, name="test") as session:
+        queries = Queries(settings, session, Brokers(settings))
+        for monitor, said in ((wrong, "monitor wrong: sql: .*nowhere"), (slow, "monitor slow: sql: .*timeout")):
+            with pytest.raises(ConfigurationError, match=said):
+                queries.due(monitor, 1000.0)
+            assert queries.due(monitor, 1009.0) is None
+            with pytest.raises(ConfigurationError, match=said):
+                queries.due(monitor, 1010.0)
+        assert queries.due(good, 1000.0) == [{"v": 1}]
+        assert queries.due(good, 1009.0) is None
+        queries.close()
