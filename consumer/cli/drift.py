@@ -30,6 +30,8 @@ def drift() -> None:
       topic = "cdc.public.orders"
       value = "amount"
       segment = "country"
+
+    Example: ROWCALL_DRIFT=drift.toml rowcall drift run
     """
 
 
