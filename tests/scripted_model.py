@@ -318,10 +318,12 @@ async def _listen(script: Script, port: int, stop: asyncio.Event, ready: Callabl
     ready(server.sockets[0].getsockname()[1])
     await stop.wait()
     server.close()
-    for connection in list(script.connections):
-        connection.close()
+    # In several turns: what was accepted in the last one becomes a connection in the next.
+    for _ in range(3):
+        for connection in list(script.connections):
+            connection.close()
+        await asyncio.sleep(0.001)
     await server.wait_closed()
-    await asyncio.sleep(0)
 
 
 def _json(value: Any) -> bytes:

@@ -26,12 +26,13 @@ _BURSTS = 6
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What the kill of the worker left behind: the run, and its model calls before and after."""
+    """What the kill of the worker left behind: the run, its model calls before and after, how often it was claimed."""
 
     run: int
     calls_before: int
     calls_after: int
-    attempts: int
+    claims_before: int
+    claims_after: int
 
 
 def commit_orders(scene: Scene, count: int) -> list[int]:
@@ -108,7 +109,7 @@ def kill_a_worker(scene: Scene, watch: Watch) -> Kept:
     watch.say("a new worker takes over when the lease of the dead one has run out")
     await_all(scene, watch, all_succeeded, "the run to be resumed")
     after = _run_of(scene, order)
-    return Kept(after["job"], before["calls"], after["calls"], after["attempts"])
+    return Kept(after["job"], before["calls"], after["calls"], before["claims"], after["claims"])
 
 
 def kill_connect(scene: Scene, watch: Watch, orders: int) -> list[int]:

@@ -53,8 +53,10 @@ def count(scene: Scene, kept: Kept) -> Verdict:
     row, results = _counted(scene)
     sent, resent = _sent_again(scene)
     faults = faults_of(row, results)
-    if kept.calls_after != kept.calls_before or kept.attempts < 2:
+    if kept.calls_after != kept.calls_before:
         faults.append(f"the resumed run {kept.run} made {kept.calls_after - kept.calls_before} more model calls")
+    if kept.claims_after <= kept.claims_before:
+        faults.append(f"run {kept.run} was not taken over after its worker was killed, so nothing was shown")
     if resent == 0:
         faults.append("killing Connect caused no re-sent event, so nothing was shown")
     summary = (

@@ -14,7 +14,7 @@ SELECT id FROM public.orders WHERE id = %(order)s FOR UPDATE;
 
 -- name: runs
 -- The triaged orders and what became of their runs.
-SELECT o.id AS "order", j.id AS job, j.event_id, j.status, j.attempt_count AS attempts, j.result ->> 'title' AS title,
+SELECT o.id AS "order", j.id AS job, j.event_id, j.status, j.attempt_count AS attempts, j.lease_epoch AS claims, j.result ->> 'title' AS title,
     j.last_error, (extract(epoch FROM j.finished_at - j.occurred_at) * 1000)::integer AS milliseconds,
     (SELECT count(*) FROM rowcall.external_calls c WHERE c.job_id = j.id AND c.kind = 'model') AS calls,
     (SELECT count(*) FROM rowcall.job_steps s WHERE s.job_id = j.id AND s.kind = 'CALL_MODEL') AS answers
