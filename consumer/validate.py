@@ -6,21 +6,24 @@ is committed without a person's approval.
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
 from pydantic import BaseModel, RootModel, ValidationError
 
 from consumer.agents.door import Agent, Input, Tier, answer_text, read_answer_text
-from consumer.errors import AgentError, ModelInvalid
+from consumer.errors import AgentError, ConfigurationError, ModelInvalid
 from consumer.llm.answer import Valid, read_answer
 from consumer.records.jobs import ClaimedJob, Review, Succeeded
 
+_log = logging.getLogger(__name__)
 
-def judge(agent: Agent, message: Input, answer: Any) -> Succeeded | Review:
-    """Check what a run returned: schema, then business rules, then tier.
+
+def judge(agent: Agent, message: Input, answer: Any, least: Tier = Tier.LOW) -> Succeeded | Review:
+    """Check what a run returned: schema, then business rules, then tier, which operators may raise to `least`.
 
     Raises:
         AgentError: the run returned something that is no answer at all.
@@ -39,11 +42,36 @@ def judge(agent: Agent, message: Input, answer: Any) -> Succeeded | Review:
     broken = agent.broken_rules(message, checked)
     if broken:
         return Review("answer_rules", tuple(broken), raw=proposed, proposed=proposed)
-    tier = agent.tier_of(message, checked)
+    own = agent.tier_of(message, checked)
+    tier = max(own, least)
     if tier > Tier.LOW:
-        reason = f"the answer is of tier {tier.name.lower()} and waits for approval"
+        raised = f" (ROWCALL_LEAST_TIERS; the agent says {own.value})" if own < least else ""
+        reason = f"the answer is of tier {tier.value}{raised} and waits for approval"
         return Review(f"tier_{tier.value}", (reason,), raw=proposed, proposed=proposed, tier=tier.value)
     return Succeeded(checked)
+
+
+def least_tiers(named: Mapping[str, str], agents: Iterable[Agent]) -> dict[str, Tier]:
+    """What operators demand, by agent: `named` is the setting, agents that are not here are told of in the log.
+
+    Raises:
+        ConfigurationError: an agent that has its effects before its answer cannot be held by the answer's tier.
+    """
+    here = {agent.name: agent for agent in agents}
+    for name in sorted(named.keys() - here.keys()):
+        _log.warning(
+            "ROWCALL_LEAST_TIERS names %s, which is no agent of this worker",
+            name,
+            extra={"action": "least_tier_unused"},
+        )
+    tiers = {name: Tier(text) for name, text in named.items() if name in here}
+    for name, tier in tiers.items():
+        if tier > Tier.LOW and here[name].effects_before_answer:
+            raise ConfigurationError(
+                f"ROWCALL_LEAST_TIERS asks to hold the answers of {name}, whose effects come before its answer "
+                "(effects_before_answer): move them into its @agent.act, or leave it out of the setting"
+            )
+    return tiers
 
 
 def approved(agent: Agent, message: Input, text: str, job: ClaimedJob | None = None) -> Succeeded | Review:

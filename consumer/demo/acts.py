@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from consumer import db
 from consumer.demo.scene import Scene
@@ -22,6 +22,10 @@ _PATIENCE_SECONDS = 240
 # Rows between two flushes of Connect's offsets (1 s): enough that a kill finds some not yet flushed.
 _BURST = 400
 _BURSTS = 6
+USUAL: Final = 30.0
+"""What a small order costs."""
+
+_AGENTS: Final = ["order-triage", "triage-notice"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,11 @@ def commit_orders(scene: Scene, count: int) -> list[int]:
         row = scene.session.execute(_SQL["add_order"], values).fetchone()
         ids.append(int(row["id"]) if row else 0)
     return ids
+
+
+def commit_small_orders(scene: Scene, count: int, middle: float) -> None:
+    """Commit orders that no agent wants; `middle` is what one costs on average, with a spread of 4."""
+    scene.session.execute(_SQL["add_small_orders"], {"customer": 1, "count": count, "middle": middle})
 
 
 def runs(scene: Scene) -> list[dict[str, Any]]:
@@ -117,7 +126,7 @@ def kill_connect(scene: Scene, watch: Watch, orders: int) -> list[int]:
     ids: list[int] = []
     watch.say(f"{_BURST * _BURSTS:,} small orders stream by: their changes are read, and wake nobody")
     for burst in range(_BURSTS):
-        scene.session.execute(_SQL["add_small_orders"], {"customer": 1, "count": _BURST})
+        commit_small_orders(scene, _BURST, USUAL)
         if burst % max(1, _BURSTS // orders) == 0 and len(ids) < orders:
             ids += commit_orders(scene, 1)
         time.sleep(0.15)
@@ -139,7 +148,7 @@ def _outcome_waits(scene: Scene) -> bool:
 
 def _decide_reviews(scene: Scene, watch: Watch) -> None:
     act = Act("demo")
-    for row in scene.session.execute(_SQL["open_reviews"]).fetchall():
+    for row in scene.session.execute(_SQL["open_reviews"], {"agents": _AGENTS}).fetchall():
         reason = "; ".join(row["reasons"])
         try:
             if row["proposed"]:

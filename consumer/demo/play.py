@@ -12,6 +12,7 @@ from typing import Final
 from rich.console import Console
 
 from consumer.demo.acts import all_succeeded, await_all, commit_orders, kill_a_worker, kill_connect
+from consumer.demo.drift import drift
 from consumer.demo.scene import Scene, open_scene
 from consumer.demo.verdict import Verdict, await_results, count
 from consumer.demo.watch import Watch
@@ -75,6 +76,7 @@ def _staged(directory: Path, console: Console, orders: int) -> Verdict:
 
 def _acts(scene: Scene, console: Console, orders: int) -> Verdict:
     with Watch(console) as watch:
+        scene.start_detector()
         scene.start_worker()
         watch.say(f"{orders} paid orders are committed")
         commit_orders(scene, orders)
@@ -84,5 +86,6 @@ def _acts(scene: Scene, console: Console, orders: int) -> Verdict:
         await_all(scene, watch, all_succeeded, "the orders around Connect's death")
         watch.say("waiting for the notices: each triage wakes a second agent, whose runs are runs too")
         await_results(scene)
+        drifted = drift(scene, watch)
         watch.say("counting results in the database and on the topics")
-        return count(scene, kept)
+        return count(scene, kept, drifted)

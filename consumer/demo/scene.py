@@ -21,6 +21,14 @@ from debezium import stack as local_stack
 
 # A lease short enough that the audience sees it run out.
 LEASE_SECONDS = 6
+_MONITOR = """\
+# What orders cost, from the row changes that Debezium sends. `rowcall drift check` shows what else may stand here.
+[monitor.order-amounts]
+topic = "cdc.public.orders"
+value = "amount"
+operations = ["c"]
+start = "earliest"
+"""
 _CONNECTORS_READY_SECONDS = 60
 _STOP_SECONDS = 20
 
@@ -35,20 +43,27 @@ class Scene:
     session: db.SyncSession
     logs: Path
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    detector: subprocess.Popen[bytes] | None = None
 
     def start_worker(self) -> subprocess.Popen[bytes]:
         """Start one `rowcall worker`."""
-        log = self.logs / f"worker-{len(self.workers) + 1}.log"
-        with log.open("wb") as output:
-            worker = subprocess.Popen(
-                [sys.executable, "-m", "consumer.cli", "worker"],
+        worker = self._start(f"worker-{len(self.workers) + 1}", "worker")
+        self.workers.append(worker)
+        return worker
+
+    def start_detector(self) -> None:
+        """Start `rowcall drift run` over the small orders."""
+        self.detector = self._start("drift", "drift", "run")
+
+    def _start(self, log: str, *command: str) -> subprocess.Popen[bytes]:
+        with (self.logs / f"{log}.log").open("wb") as output:
+            return subprocess.Popen(
+                [sys.executable, "-m", "consumer.cli", *command],
                 env=dict(self.environment),
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        self.workers.append(worker)
-        return worker
 
     def kill_worker(self, worker: subprocess.Popen[bytes]) -> None:
         """SIGKILL: the worker has no chance to say good-bye."""
@@ -56,29 +71,34 @@ class Scene:
         worker.wait()
 
     def check_workers(self) -> None:
-        """Raise when a worker ended by itself.
+        """Raise when a worker or the detector ended by itself.
 
         Raises:
             Outage: with the last lines of its log.
         """
-        for number, worker in enumerate(self.workers, 1):
-            if worker.poll() not in (None, -signal.SIGKILL):
-                tail = (self.logs / f"worker-{number}.log").read_text(errors="replace").splitlines()[-5:]
-                raise Outage(f"worker {number} ended: " + " | ".join(tail), dependency="worker")
+        for name, process in self._processes().items():
+            if process.poll() not in (None, -signal.SIGKILL):
+                tail = (self.logs / f"{name}.log").read_text(errors="replace").splitlines()[-5:]
+                raise Outage(f"{name} ended: " + " | ".join(tail), dependency=name)
 
     def close(self) -> None:
-        """Stop the workers, then the stack."""
-        for worker in self.workers:
-            if worker.poll() is None:
-                worker.terminate()
-        for worker in self.workers:
+        """Stop the workers and the detector, then the stack."""
+        processes = self._processes().values()
+        for process in processes:
+            if process.poll() is None:
+                process.terminate()
+        for process in processes:
             try:
-                worker.wait(timeout=_STOP_SECONDS)
+                process.wait(timeout=_STOP_SECONDS)
             except subprocess.TimeoutExpired:
-                worker.kill()
-                worker.wait()
+                process.kill()
+                process.wait()
         self.session.close()
         local_stack.stop(self.stack.directory)
+
+    def _processes(self) -> dict[str, subprocess.Popen[bytes]]:
+        found = {f"worker-{number}": worker for number, worker in enumerate(self.workers, 1)}
+        return found if self.detector is None else {**found, "drift": self.detector}
 
 
 def open_scene(directory: Path) -> Scene:
@@ -97,11 +117,15 @@ def open_scene(directory: Path) -> Scene:
         "ROWCALL_HEALTH_PORT": "0",
         # One slot a core: the embedded model computes on the same two cores as everything else.
         "ROWCALL_RUNS_IN_FLIGHT": "2",
+        "ROWCALL_DRIFT": str(directory / "drift.toml"),
+        # A tiny model plans here: whatever it would do about a critical drift waits for a person.
+        "ROWCALL_LEAST_TIERS": "drift-remediate=high",
     }
     settings = load({name: text for name, text in environment.items() if not name.endswith("_FILE")})
     session = db.connect(settings.database_url.get_secret_value(), name="demo")
     logs = directory / "demo-logs"
     logs.mkdir(parents=True, exist_ok=True)
+    (directory / "drift.toml").write_text(_MONITOR)
     scene = Scene(stack, settings, environment, session, logs)
     try:
         _prepare(scene)

@@ -11,6 +11,8 @@ from typing import Any, Final
 from consumer import db
 from consumer.agents.order_triage import TOPIC, TRIAGED_TOPIC
 from consumer.demo.acts import Kept
+from consumer.demo.drift import Drifted
+from consumer.demo.drift import faults_of as drift_faults
 from consumer.demo.scene import Scene
 from consumer.kafka import Record, read_topic
 from consumer.records import Change, Coordinates
@@ -48,7 +50,7 @@ def await_results(scene: Scene) -> None:
         time.sleep(0.5)
 
 
-def count(scene: Scene, kept: Kept) -> Verdict:
+def count(scene: Scene, kept: Kept, drifted: Drifted) -> Verdict:
     """Count results in the database and on the topics."""
     row, results = _counted(scene)
     sent, resent = _sent_again(scene)
@@ -59,11 +61,13 @@ def count(scene: Scene, kept: Kept) -> Verdict:
         faults.append(f"run {kept.run} was not taken over after its worker was killed, so nothing was shown")
     if resent == 0:
         faults.append("killing Connect caused no re-sent event, so nothing was shown")
+    faults += drift_faults(drifted)
     summary = (
         f"{row['orders']} orders, {row['runs']} runs, {sum(results.values())} results on {TRIAGED_TOPIC}, one each; "
         f"{row['notices']} notices by {row['notice_runs']} runs of the second agent; "
         f"{resent} of {sent} row changes sent twice and run once; run {kept.run} resumed after SIGKILL "
-        "without a second model call"
+        "without a second model call; one drift told as warning and critical, "
+        f"{drifted.reports} report and {drifted.actions} remediation written after a person's approval"
     )
     return Verdict(summary, faults)
 

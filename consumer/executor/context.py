@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from pydantic import BaseModel
 
 from consumer import db, effects
-from consumer.agents.door import Agent, HttpAnswer, Input, Reader, Retry, StepKind
+from consumer.agents.door import Agent, HttpAnswer, Input, Reader, Retry, StepKind, Tier
 from consumer.errors import AgentError, EffectUnknown, HttpRetryable, LeaseLost
 from consumer.executor.commit import GroupCommit
 from consumer.executor.http_step import HttpStep
@@ -37,7 +37,10 @@ STEP_LIMIT: Final = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What all runs of a worker share; `own_sources` are the connectors that read this very database."""
+    """What all runs of a worker share; `own_sources` are the connectors that read this very database.
+
+    Answers of the agents in `least_tiers` count as of that tier at least.
+    """
 
     checkpoints: GroupCommit[Checkpoint, bool]
     calls_sent: GroupCommit[CallSent, int | None]
@@ -47,6 +50,7 @@ class Services:
     reader: Reader
     outside: Outside
     own_sources: frozenset[str]
+    least_tiers: Mapping[str, Tier]
 
 
 class PoolReader:

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from consumer import claim, db, limits, moves, outcome, steps
+from consumer import claim, db, limits, moves, outcome, steps, validate
 from consumer.agents.door import Agent
 from consumer.agents.door import Retry as RetryPolicy
 from consumer.errors import ConfigurationError, LeaseLost, Outage, RowcallError, TransactionConflict
@@ -302,7 +302,7 @@ async def run_executor(settings: Settings, agents: Sequence[Agent], stop: asynci
         with db.translated():
             async with pool.connection() as session:
                 system = await outcome.system_identifier(session)
-        services = _services(settings, pool, readers, model)
+        services = _services(settings, agents, pool, readers, model)
         outbox = Outbox(SchemaRegistry(settings.schema_registry_url), namespace=f"{system}:{settings.epoch}")
         await _prepare(outbox)
         settler = Settler(
@@ -327,7 +327,9 @@ async def run_executor(settings: Settings, agents: Sequence[Agent], stop: asynci
         await pool.close()
 
 
-def _services(settings: Settings, pool: db.AsyncPool, readers: db.AsyncPool, model: ModelClient) -> Services:
+def _services(
+    settings: Settings, agents: Sequence[Agent], pool: db.AsyncPool, readers: db.AsyncPool, model: ModelClient
+) -> Services:
     """What all runs share; grouped writes wait for the database as long as a lease lasts."""
     patience = settings.lease_seconds
 
@@ -345,6 +347,7 @@ def _services(settings: Settings, pool: db.AsyncPool, readers: db.AsyncPool, mod
         reader=PoolReader(readers),
         outside=Outside.of(settings, pool),
         own_sources=frozenset(settings.own_sources),
+        least_tiers=validate.least_tiers(settings.least_tiers, agents),
     )
 
 

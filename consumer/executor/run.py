@@ -8,7 +8,7 @@ import traceback
 from dataclasses import dataclass, replace
 
 from consumer import validate
-from consumer.agents.door import Agent, Input
+from consumer.agents.door import Agent, Input, Tier
 from consumer.agents.door import Retry as RetryPolicy
 from consumer.errors import (
     AgentError,
@@ -184,7 +184,8 @@ async def _worked(
     if job.approved_answer is not None:
         verdict = validate.approved(agent, message, job.approved_answer, job)
     else:
-        verdict = validate.judge(agent, message, await agent.execute(context, message))
+        least = services.least_tiers.get(agent.name, Tier.LOW)
+        verdict = validate.judge(agent, message, await agent.execute(context, message), least)
     if isinstance(verdict, Succeeded) and context.unknown is None:
         if (stale := await changed_row(services.outside, job, agent, message)) is not None:
             return verdict, stale

@@ -164,6 +164,11 @@ class Settings(BaseModel):
         alias="ROWCALL_AGENTS",
         description="importable modules with an AGENTS list, separated by commas",
     )
+    least_tiers: dict[str, Literal["low", "medium", "high"]] = Field(
+        default_factory=dict,
+        alias="ROWCALL_LEAST_TIERS",
+        description="tiers below which no answer of an agent counts, `agent=medium` or `agent=high`, separated by commas",
+    )
     auto_activate: bool = Field(
         True, alias="ROWCALL_AUTO_ACTIVATE", description="activate new agents when a worker starts"
     )
@@ -275,7 +280,7 @@ class Settings(BaseModel):
             raise ValueError(wrong)
         return value
 
-    @field_validator("kafka_options", "http_host_timeouts", mode="before")
+    @field_validator("kafka_options", "http_host_timeouts", "least_tiers", mode="before")
     @classmethod
     def _split_options(cls, value: object) -> object:
         if not isinstance(value, str):

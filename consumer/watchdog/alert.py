@@ -1,7 +1,7 @@
 """An alert: what the watchdog tells a channel about one flip of something it watches.
 
-Before it, `store` has recorded the flip; after it, each channel sends the alert by itself. Writes nothing. Promises: the
-same flip and reminder has the same ID in each channel and each time it is sent.
+Before it, `store` has recorded the flip; after it, each channel sends the alert by itself. Writes nothing. Promises:
+the same flip and reminder has the same ID in each channel and each time it is sent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Alert:
 
     Args:
         id: the same whenever and by whichever channel it is sent.
-        subject: what is watched, as `agent:order-triage`, `schedule:daily`, `process:executor`, `connector:rowcall-rows`.
+        subject: what is watched, as `agent:order-triage`, `schedule:daily`, `process:executor`, `connector:rows`.
         kind: the part of the subject before the colon.
         state: what it is now: late, overdue, failed, stuck, no_output, gap, or up and recovered.
         previous_state: what it was before.
@@ -55,6 +55,6 @@ class Channel(Protocol):
 
         Raises:
             Outage: the other side does not answer or says to come later; trying again can help.
-            ConfigurationError: it refuses for good (wrong address, password, command); trying again will not help until an
-                operator changes something.
+            ConfigurationError: it refuses for good (wrong address, password, command); trying again helps
+                only after an operator changed something.
         """

@@ -36,6 +36,7 @@ class Stage:
     def __init__(self, url: str, session: psycopg.AsyncConnection[DictRow]) -> None:
         self.url, self.session = url, session
         self.calls = 0
+        self.least_tiers = ""
 
     async def rows(self, query: str) -> list[DictRow]:
         return await (await self.session.execute(query.encode())).fetchall()
@@ -55,7 +56,8 @@ class Stage:
         """Run executors until the job has this status; the model gives these answers."""
         stop = asyncio.Event()
         with serve(*(Reply(answer=answer) for answer in answers or ({},))) as model:
-            task = asyncio.create_task(run_executor(settings(self.url, model.url), AGENTS, stop))
+            given = settings(self.url, model.url, least_tiers=self.least_tiers)
+            task = asyncio.create_task(run_executor(given, AGENTS, stop))
             try:
                 for _ in range(400):
                     (row,) = await self.rows(f"SELECT status, last_error FROM rowcall.agent_jobs WHERE id = {job}")
@@ -115,6 +117,17 @@ def test_recovery_wakes_no_investigation() -> None:
 async def test_notice_runs_by_itself(stage: Stage) -> None:
     job = await stage.drift("drift-remediate")
     await stage.until(job, "SUCCEEDED", plan("notify_owner"))
+    assert await stage.actions() == ["notify_owner"]
+
+
+async def test_notice_waits_where_an_operator_holds_the_agent_at_a_tier(stage: Stage) -> None:
+    stage.least_tiers = "drift-remediate=high"
+    job = await stage.drift("drift-remediate")
+    await stage.until(job, "WAITING_REVIEW", plan("notify_owner"))
+    (review,) = await stage.rows("SELECT code FROM rowcall.reviews WHERE state = 'OPEN'")
+    assert (review["code"], await stage.actions()) == ("tier_high", [])
+    stage.approve(job)
+    await stage.until(job, "SUCCEEDED")
     assert await stage.actions() == ["notify_owner"]
 
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel, computed_field, fi
 
 from consumer import validate
 from consumer.agents.door import Agent, Tier, answer_text, read_answer_text
+from consumer.errors import ConfigurationError
 from consumer.records import Event
 from consumer.records.jobs import Review, Succeeded
 
@@ -135,3 +136,41 @@ def test_an_answer_of_a_person_is_read_as_it_was_given(name: str) -> None:
     assert read_answer_text(Strict, answer_text(given)) == Strict(theBig=2**80, text="nul \x00")
     with pytest.raises(ValueError, match="JSON"):
         answer_text(float("inf"))
+
+
+def tiered(own: Tier) -> Agent:
+    agent = Agent(name="tiered", version=1, topics=["t"], answer=Answer)
+    agent.tier(lambda message, answer: own)
+    return agent
+
+
+@pytest.mark.parametrize(
+    ("own", "least", "counts"),
+    [
+        (Tier.LOW, Tier.LOW, None),
+        (Tier.LOW, Tier.MEDIUM, "medium"),
+        (Tier.LOW, Tier.HIGH, "high"),
+        (Tier.MEDIUM, Tier.LOW, "medium"),
+        (Tier.HIGH, Tier.MEDIUM, "high"),
+    ],
+)
+def test_an_operator_raises_a_tier_and_never_lowers_it(own: Tier, least: Tier, counts: str | None) -> None:
+    judged = validate.judge(tiered(own), EVENT, Answer(), least)
+    if counts is None:
+        assert isinstance(judged, Succeeded)
+        return
+    assert isinstance(judged, Review)
+    assert (judged.tier, judged.code) == (counts, f"tier_{counts}")
+    assert ("ROWCALL_LEAST_TIERS" in judged.reasons[0]) == (own < least)
+
+
+def test_effects_before_an_answer_cannot_be_held_by_its_tier() -> None:
+    agent = Agent(name="early", version=1, topics=["t"], answer=Answer, effects_before_answer=True)
+    assert validate.least_tiers({"early": "low"}, [agent]) == {"early": Tier.LOW}
+    with pytest.raises(ConfigurationError, match=r"@agent\.act"):
+        validate.least_tiers({"early": "medium"}, [agent])
+
+
+def test_a_least_tier_of_an_agent_that_is_elsewhere_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    assert validate.least_tiers({"elsewhere": "high"}, [tiered(Tier.LOW)]) == {}
+    assert [record.__dict__["action"] for record in caplog.records] == ["least_tier_unused"]
