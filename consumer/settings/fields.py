@@ -167,7 +167,7 @@ class Settings(BaseModel):
     least_tiers: dict[str, Literal["low", "medium", "high"]] = Field(
         default_factory=dict,
         alias="ROWCALL_LEAST_TIERS",
-        description="tiers below which no answer of an agent counts, `agent=medium` or `agent=high`, separated by commas",
+        description="least tiers of agents' answers, `agent=medium` or `agent=high`, separated by commas",
     )
     auto_activate: bool = Field(
         True, alias="ROWCALL_AUTO_ACTIVATE", description="activate new agents when a worker starts"
