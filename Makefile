@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export UV_NO_PROGRESS ?= 1
 
-.PHONY: demo test bench chaos check unit lock clean
+.PHONY: demo test test-pieces test-journeys bench chaos check unit lock clean
 
 $(VENV)/.installed: deploy/locks/dev.txt deploy/locks/uv.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -16,8 +16,14 @@ $(VENV)/.installed: deploy/locks/dev.txt deploy/locks/uv.txt pyproject.toml
 demo: $(VENV)/.installed  ## run the main job end to end on the embedded real stack
 	$(BIN)/rowcall demo
 
-test: check  ## every check and every test
-	$(BIN)/python -m pytest
+test: check  ## every check and every test, in two halves side by side
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=line --keep-going test-pieces test-journeys
+
+test-pieces: $(VENV)/.installed  ## what needs at most a Postgres
+	$(BIN)/python -m pytest tests/unit tests/meta tests/integration
+
+test-journeys: $(VENV)/.installed  ## what needs the whole stack
+	$(BIN)/python -m pytest tests/acceptance tests/crash
 
 unit: $(VENV)/.installed  ## the tests that need no service
 	$(BIN)/python -m pytest tests/unit tests/meta
