@@ -105,6 +105,7 @@ async def hold(session: db.Session, job: ClaimedJob, request: Request) -> Held:
         review_id = await _open(session, job, request, reasons)
         if bypass is not None:
             await session.execute(_SQL["let_through"], {"review": review_id, "bypass": bypass})
+            await session.execute(_SQL["refresh_lane"], (job.id,))
             return "let_through"
         row = await (await session.execute(_SQL["supersede"], (job.id,))).fetchone()
         return "superseded" if row and row["superseded"] else "held"
@@ -117,6 +118,7 @@ async def withdraw(session: db.Session, job: ClaimedJob, stale: str | None) -> N
             await session.execute(
                 _SQL["withdraw_approval"], {"id": job.id, "review": job.approval.review_id, "stale": stale}
             )
+            await session.execute(_SQL["refresh_lane"], (job.id,))
 
 
 async def tend(session: db.Session) -> Tended:

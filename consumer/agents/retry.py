@@ -15,6 +15,9 @@ from consumer.errors import (
     AgentError,
     ConfigurationError,
     DataRefused,
+    EffectUnknown,
+    HttpBlocked,
+    HttpRefused,
     LeaseLost,
     ModelFatal,
     ModelInvalid,
@@ -28,8 +31,8 @@ Errors = type[BaseException] | tuple[type[BaseException], ...]
 
 # What the same call would meet again, or what is decided already.
 _FINAL: Final = (
-    *(AgentError, DataRefused, LeaseLost, ModelFatal, ModelInvalid, ModelUnavailable),
-    *(RunCancelled, StaleRow, Verdict),
+    *(AgentError, DataRefused, EffectUnknown, HttpBlocked, HttpRefused, LeaseLost, ModelFatal, ModelInvalid),
+    *(ModelUnavailable, RunCancelled, StaleRow, Verdict),
 )
 
 

@@ -41,13 +41,7 @@ def kept(departure: Departure, status: int, headers: Mapping[str, str], content:
         name.lower(): MASK if name.lower() in _SECRET_HEADERS else departure.masked(value)
         for name, value in headers.items()
     }
-    body = content
-    if departure.secrets:
-        try:
-            body = departure.masked(content.decode("utf-8")).encode()
-        except UnicodeDecodeError:
-            for value in departure.secrets:
-                body = body.replace(value.encode(), MASK.encode())
+    body = departure.masked_body(content, whole=whole)
     return Kept(HttpAnswer(status, shown, body, truncated=not whole), hashlib.sha256(content).digest())
 
 

@@ -107,20 +107,35 @@ class Departure:
     headers: Mapping[str, str]
     secrets: Sequence[str]
 
-    def masked(self, text: str) -> str:
-        """`text` without the secrets, in the forms they may be met in."""
-        for value in self.secrets:
-            # Plain, in JSON, in a URL of either kind, and in Python's own notation, which errors have.
-            forms = (
-                value,
-                json.dumps(value)[1:-1],
-                quote(value, safe=""),
-                quote_plus(value, safe="*[]"),
-                _noted(value),
+    @property
+    def forms(self) -> list[str]:
+        """The secrets, longest first, in the forms they may be met in.
+
+        Plain, in JSON, in a URL of either kind, and in Python's own notation, which errors have.
+        """
+        return [
+            form
+            for value in self.secrets
+            for form in (
+                value, json.dumps(value)[1:-1], quote(value, safe=""), quote_plus(value, safe="*[]"), _noted(value)
             )
-            for form in forms:
-                text = text.replace(form, MASK)
+        ]  # fmt: skip
+
+    def masked(self, text: str) -> str:
+        """`text` without the secrets."""
+        for form in self.forms:
+            text = text.replace(form, MASK)
         return text
+
+    def masked_body(self, content: bytes, *, whole: bool) -> bytes:
+        """`content` without the secrets; where it is not whole, without the part of one at its end."""
+        forms = [form.encode() for form in self.forms]
+        for form in forms:
+            content = content.replace(form, MASK.encode())
+        if whole:
+            return content
+        cut = max((_overlap(content, form) for form in forms), default=0)
+        return content[: len(content) - cut]
 
 
 def read(
@@ -265,6 +280,11 @@ def _digest(
 
 def _value(value: Text) -> str:
     return value.form.replace("{}", _environment(value.name)) if isinstance(value, Secret) else value
+
+
+def _overlap(content: bytes, form: bytes) -> int:
+    """How many bytes at the end of `content` are a beginning of `form`."""
+    return next((size for size in range(len(form) - 1, 0, -1) if content.endswith(form[:size])), 0)
 
 
 def _noted(value: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,9 @@ _ACT: Final = "act:"
 
 # Characters of one step's output; each checkpoint is written to the log and read again by every later attempt.
 STEP_LIMIT: Final = 16 * 1024 * 1024
+
+# Names of steps that began inside the present try of a step around them.
+_INSIDE: contextvars.ContextVar[set[str] | None] = contextvars.ContextVar("inside", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +84,8 @@ class RunContext:
         self.lost = False
         # An effect of this run may have happened; whatever its agent makes of that, the run goes to a person.
         self.unknown: EffectUnknown | None = None
-        # Effects under way, and one that its agent stopped waiting for.
-        self._open: set[asyncio.Future[None]] = set()
+        # Effects under way by their steps, and one that its agent stopped waiting for.
+        self._open: dict[str, asyncio.Future[None]] = {}
         self._left_behind: str | None = None
         self._ended = False
         self._acting = False
@@ -138,7 +142,17 @@ class RunContext:
         if stored is not None:
             return decode(stored.output)
         started_at = dt.datetime.now(dt.UTC)
-        value = await tried(name, function, arguments, retry=retry, seconds=timeout_seconds, labels=self._job.labels)
+        around, inside = _INSIDE.get(), set[str]()
+        mark = _INSIDE.set(inside)
+        try:
+            value = await tried(
+                name, function, arguments, retry=retry, seconds=timeout_seconds, labels=self._job.labels,
+                again=lambda: self._forget(inside),
+            )  # fmt: skip
+        finally:
+            _INSIDE.reset(mark)
+            if around is not None:
+                around |= inside
         try:
             output = encode(value)
             # What a resumed run would get, so that both see the same.
@@ -219,12 +233,12 @@ class RunContext:
             return effects.read_answer(stored.output)
         step = HttpStep(
             self._services.outside, self._job, self._agent.version, name, number, request,
-            self._services.calls_sent.submit, self._services.calls_done.submit, self._keep,
+            self._services.calls_sent.submit, self._services.calls_done.submit, self._keep, self._calls,
         )  # fmt: skip
         landed = asyncio.get_running_loop().create_future()
-        self._open.add(landed)
+        self._open[name] = landed
         try:
-            return await step.answer()
+            answer = await step.answer()
         except LeaseLost:
             self.lost = True
             raise
@@ -236,8 +250,11 @@ class RunContext:
                 self._left_behind = name
             raise
         finally:
-            self._open.discard(landed)
+            del self._open[name]
             landed.set_result(None)
+        if self._left_behind == name:
+            self._left_behind = None
+        return answer
 
     async def end(self) -> None:
         """The agent has returned or raised: wait for the calls it left under way, and take no more.
@@ -249,7 +266,7 @@ class RunContext:
         # A task that has only been made begins its call now.
         await asyncio.sleep(0)
         while self._open:
-            await asyncio.wait(self._open)
+            await asyncio.wait(self._open.values())
         self._ended = True
         if self.lost:
             return
@@ -277,13 +294,24 @@ class RunContext:
         if name in self._used:
             raise AgentError(f"step {name!r} was used before in this run; a step's name is its identity")
         self._used.add(name)
+        if (inside := _INSIDE.get()) is not None:
+            inside.add(name)
         self._number += 1
         return name, self._stored.get(name), self._number
+
+    def _forget(self, inside: set[str]) -> None:
+        """A step is tried again: what began inside it may begin again, but for effects that are still under way."""
+        inside -= self._open.keys()
+        self._used -= inside
+        inside.clear()
 
     async def _keep(self, checkpoint: Checkpoint) -> None:
         if not await self._services.checkpoints.submit(checkpoint):
             self.lost = True
             raise LeaseLost(f"run {self._job.id}: step {checkpoint.name!r} finished after its lease was lost")
+        self._stored[checkpoint.name] = StoredStep(
+            checkpoint.name, checkpoint.kind, checkpoint.number, checkpoint.output
+        )
         CHECKPOINTS.add()
 
     def _broken_rules(self, answer: BaseModel) -> list[str]:

@@ -35,7 +35,10 @@ _TELLING: Final = frozenset(range(200, 500)) - frozenset(_LATER)
 
 @dataclass(slots=True)
 class HttpStep:
-    """One call in one attempt of a run. `call_sent` and `call_done` write call records in groups."""
+    """One call in one attempt of a run. `call_sent` and `call_done` write call records in groups.
+
+    `calls` counts the requests of each step of the attempt.
+    """
 
     outside: Outside
     job: ClaimedJob
@@ -46,8 +49,8 @@ class HttpStep:
     call_sent: Callable[[CallSent], Awaitable[int | None]]
     call_done: Callable[[CallDone], Awaitable[None]]
     keep: Callable[[Checkpoint], Awaitable[None]]
+    calls: dict[str, int]
     started_at: dt.datetime = field(default_factory=lambda: dt.datetime.now(dt.UTC))
-    _calls: int = 0
 
     async def answer(self) -> HttpAnswer:
         """What the call gives: once, whatever happens to the run.
@@ -244,9 +247,9 @@ class HttpStep:
     # --- parts ------------------------------------------------------------------------------------------------------
 
     def _call(self, request: Request, key: str, *, effect: bool) -> OutsideCall:
-        self._calls += 1
+        self.calls[self.name] = number = self.calls.get(self.name, 0) + 1
         departure = effects.departure(request, idempotency_key=key if effect else None)
-        return OutsideCall(self.job, self.name, self._calls, request, departure, key)
+        return OutsideCall(self.job, self.name, number, request, departure, key)
 
     def _departure(self, key: str) -> effects.Departure:
         return effects.departure(self.request, idempotency_key=key)

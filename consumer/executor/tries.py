@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from consumer.agents.door import Retry
-from consumer.errors import AgentError, StepTimeout
+from consumer.errors import AgentError, HttpRetryable, ModelRetryable, StepTimeout
 from consumer.executor.threads import in_thread
 
 _log = logging.getLogger(__name__)
@@ -26,8 +26,9 @@ async def tried(
     retry: Retry | None,
     seconds: float | None,
     labels: dict[str, object],
+    again: Callable[[], None],
 ) -> Any:
-    """What `function` returns, at its first try that succeeds.
+    """What `function` returns, at its first try that succeeds; `again` is called before every other one.
 
     A thread cannot be ended: a synchronous function that overruns goes on beside whatever comes next, and what it
     returns or raises then goes nowhere.
@@ -44,15 +45,18 @@ async def tried(
         try:
             return await _once(name, function, arguments, seconds)
         except Exception as error:
-            if retry is None or not retry.repeats(error, tries):
+            wish = error.retry_after_seconds if isinstance(error, HttpRetryable | ModelRetryable) else None
+            # A server that wants to be left alone for longer is asked by a later attempt.
+            if retry is None or not retry.repeats(error, tries) or (wish or 0.0) > retry.cap_seconds:
                 raise
-            pause = retry.delay(tries)
+            pause = retry.delay(tries, at_least=wish)
             _log.warning(
                 "step %r failed in try %d of %d, again in %.1f s: %s: %s",
                 name, tries, retry.attempts, pause, type(error).__name__, error,
                 extra={"action": "step_retry", "step": name, **labels},
             )  # fmt: skip
         await asyncio.sleep(pause)
+        again()
 
 
 async def _once(name: str, function: Callable[..., Any], arguments: tuple[Any, ...], seconds: float | None) -> Any:

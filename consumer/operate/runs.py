@@ -138,6 +138,9 @@ def _retry(session: db.SyncSession, job_id: int, act: Act, from_start: bool) -> 
     before, delivery = job["status"], job["delivery"]
     if before in ("FAILED", "CANCELLED", "WAITING_RETRY", "PARKED"):
         refuse_retired(session, job["agent"])
+    if from_start:
+        # Before the move: the place among the lanes follows from what is approved.
+        send(session, "supersede_steps", {"id": job_id})
     if before in ("FAILED", "CANCELLED"):
         move(session, job_id, "PENDING", attempts=-job["attempt_count"])
         delivery = _deliver_again(session, job)
@@ -148,8 +151,6 @@ def _retry(session: db.SyncSession, job_id: int, act: Act, from_start: bool) -> 
             delivery = _deliver_again(session, job)
     else:
         raise OperatorError(_no_retry(job))
-    if from_start:
-        send(session, "supersede_steps", {"id": job_id})
     audit(session, act, "retry", _subject(job_id), before=before, delivery=delivery, from_start=from_start)
     return Moved(job_id, before, "PENDING", delivery)
 

@@ -52,6 +52,11 @@ WITH stale AS (
 )
 UPDATE rowcall.agent_jobs SET approved_answer = NULL, approved_by = NULL WHERE id = %(id)s;
 
+-- name: refresh_lane
+-- The run's lane after its approval came or went by itself: a lane has its head's priority, and an approved head its own.
+SELECT rowcall.refresh_lanes(ARRAY[job_type], ARRAY[key_hash]) FROM rowcall.agent_jobs
+WHERE id = %s AND lane_seq IS NOT NULL;
+
 -- name: put_row
 -- The row as it stands becomes the run's input, where a person is asked about it.
 UPDATE rowcall.agent_jobs SET payload = %(payload)s::json WHERE id = %(id)s;

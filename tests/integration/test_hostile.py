@@ -168,6 +168,8 @@ async def test_a_time_that_python_lacks_loads_as_its_text(database: str) -> None
         "DELETE FROM rowcall.agent_jobs WHERE id = %(first)s",
         "DELETE FROM rowcall.lanes WHERE %(first)s > 0",
         "UPDATE rowcall.lanes SET ready_at = 'infinity' WHERE %(first)s > 0",
+        "UPDATE rowcall.agent_jobs SET priority = 7 WHERE id = %(first)s",
+        "UPDATE rowcall.lanes SET priority = -7 WHERE %(first)s > 0",
     ],
 )
 async def test_a_lane_that_a_statement_by_hand_has_broken_is_mended(database: str, view: Records, broken: str) -> None:
@@ -178,8 +180,12 @@ async def test_a_lane_that_a_statement_by_hand_has_broken_is_mended(database: st
     await session.execute(broken.encode(), {"first": first})
     assert await claim.mend_lanes(session) == 1
     assert await claim.mend_lanes(session) == 0
-    head = await view.one("SELECT head, ready_at <= now() AS ready FROM rowcall.lanes")
-    assert (head["head"], head["ready"]) == (second if "agent_jobs" in broken else first, True)
+    head = await view.one(
+        "SELECT l.head, l.ready_at <= now() AS ready, l.priority = j.priority AS same "
+        "FROM rowcall.lanes l JOIN rowcall.agent_jobs j ON j.id = l.head"
+    )
+    passed = "CANCELLED" in broken or "DELETE FROM rowcall.agent_jobs" in broken
+    assert (head["head"], head["ready"], head["same"]) == (second if passed else first, True, True)
     await session.close()
 
 

@@ -363,3 +363,36 @@ def test_a_run_parked_for_a_version_and_a_suspect_take_slots_like_others(fleet: 
     assert {run["id"] for run in fleet.claim()} == {pinned, suspect} and fleet.claim() == []
     slots = fleet.rows("SELECT slot FROM rowcall.agent_jobs WHERE status = 'RUNNING'")
     assert sorted(row["slot"] for row in slots) == [1, 2]
+
+
+def approve(fleet: Fleet, run: Any) -> None:
+    """As a person's approval does it: the answer first, then the move."""
+    fleet.move([run], "WAITING_REVIEW")
+    fleet.rows("UPDATE rowcall.agent_jobs SET approved_answer = '{}' WHERE id = %s", run["id"])
+    fleet.rows("SELECT rowcall.settle(ARRAY[%s::bigint], ARRAY[NULL::bigint], ARRAY['PENDING'], ARRAY[NULL], ARRAY[NULL], "
+               "ARRAY[NULL], ARRAY[NULL], ARRAY[NULL::float8], ARRAY[-1])", run["id"])  # fmt: skip
+
+
+@pytest.mark.parametrize("where", ["ready", "version", "suspect"])
+@pytest.mark.parametrize(
+    "scope", [{}, {"agent": "a"}, {"tenant": "poor"}, {"agent": "a", "topic": "cdc.public.orders"}], ids=str
+)
+def test_no_hold_stops_what_a_person_has_approved_for_it_only_writes(
+    fleet: Fleet, where: str, scope: dict[str, str]
+) -> None:
+    fleet.add(3, tenant="poor", source_topic="cdc.public.orders")
+    fleet.promote()
+    runs = fleet.claim()
+    fleet.add(5, tenant="poor", source_topic="cdc.public.orders", priority=100)
+    fleet.promote()
+    hold(fleet, **scope)
+    assert fleet.claim() == []
+    approve(fleet, runs[0])
+    if where != "ready":
+        (again,) = fleet.claim()
+        fleet.rows("UPDATE rowcall.agent_jobs SET agent_version = 1, losses = 2 WHERE id = %s", again["id"])
+        fleet.move([again], *(("PENDING",) if where == "suspect" else ("PARKED",)), reason="version")
+    fleet.move(runs[1:2], "PENDING")
+    assert [run["id"] for run in fleet.claim()] == [runs[0]["id"]]
+    assert fleet.claim() == []
+    assert fleet.one("SELECT rowcall.mend_lanes(100)") == 0

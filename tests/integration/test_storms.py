@@ -108,3 +108,38 @@ def test_mending_lanes_lets_no_held_lane_go(fleet: Fleet) -> None:
     assert fleet.claim() == []
     assert fleet.one("SELECT rowcall.mend_lanes(500)") == 0
     assert fleet.claim() == []
+
+
+@pytest.mark.parametrize("how", ["version", "suspect"])
+def test_a_storm_lets_suspects_and_pinned_runs_go_with_those_as_old_as_they(
+    fleet: Fleet, clock: Clock, how: str
+) -> None:
+    early = fleet.add(1, source_topic="cdc.public.orders")
+    fleet.promote()
+    clock.advance(1)
+    storm(fleet, 15)
+    clock.advance(1)
+    late = fleet.add(2, source_topic="cdc.public.orders")
+    fleet.rows("DELETE FROM rowcall.holds")
+    fleet.promote()
+    runs = {run["id"]: run for run in fleet.claim()}
+    aside = [runs[early[0]], *(runs[job_id] for job_id in late)]
+    others = [run for run in runs.values() if run not in aside]
+    fleet.rows("UPDATE rowcall.agent_jobs SET agent_version = 1, losses = %s WHERE id = ANY (%s)",
+               2 if how == "suspect" else 0, [run["id"] for run in aside])  # fmt: skip
+    fleet.move(aside, *(("PENDING",) if how == "suspect" else ("PARKED",)), reason="version")
+    fleet.move(others, "PENDING")
+    storm(fleet, 61)
+    assert fleet.claim() == []
+    clock.advance(60)
+    assert fleet.keep()[0]["event"] == "began" and fleet.claim() == [], "the cool-down is over, and nothing is let go"
+    clock.advance(4)
+    fleet.keep()
+    # 2 s at 30 a minute let one lane go, and with it what has waited as long.
+    gone = [run["id"] for run in fleet.claim()]
+    assert early[0] in gone and not set(late) & set(gone), gone
+    for _ in range(60):
+        clock.advance(10)
+        fleet.keep()
+        gone += [run["id"] for run in fleet.claim()]
+    assert set(late) <= set(gone)

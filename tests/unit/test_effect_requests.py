@@ -169,3 +169,18 @@ def test_a_secret_is_taken_out_of_errors_in_every_notation(monkeypatch: pytest.M
     )
     repeated = f"illegal status line: {bytearray(f'GET {left.url} {value}'.encode())!r}"
     assert left.masked(repeated).count("***") == 2
+
+
+@pytest.mark.parametrize("value", ["s3cret-of-the-crm", 'with "quotes" in it', "geheimnis-äöü"])
+def test_of_a_secret_that_a_cut_goes_through_nothing_is_kept(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("CRM_TOKEN", value)
+    asked = effects.read("GET", "https://example.com/", params={"q": secret("CRM_TOKEN")})
+    left = effects.departure(asked, idempotency_key=None)
+    said = f"you sent {value}, ".encode()
+    whole = effects.kept(left, 200, {}, said, whole=True).answer.content
+    assert whole == b"you sent ***, "
+    for size in range(len(said)):
+        kept = effects.kept(left, 200, {}, said[:size], whole=False).answer.content
+        assert whole.startswith(kept), "what a cut leaves is a beginning of what is kept of the whole"
+    broken = effects.kept(left, 200, {}, b"\xff " + said, whole=True).answer.content
+    assert value.encode() not in broken

@@ -5,6 +5,7 @@
 -- p_versions and p_deadlines belong to p_agents: the version of the agent's code that claims, NULL where it has none, and
 -- a hard deadline of the agent's own. First come runs that are parked for this very version, then at most p_suspects of
 -- those that were lost with their worker again and again, then all others: a backlog must not starve the first two.
+-- No hold stops a run whose answer a person has approved: it only writes.
 CREATE FUNCTION rowcall.claim(
     p_agents text[], p_limit integer, p_owner uuid, p_lease double precision, p_deadline double precision,
     p_versions integer[] DEFAULT NULL, p_deadlines double precision[] DEFAULT NULL, p_suspects integer DEFAULT 1
@@ -27,21 +28,25 @@ DECLARE
     v_ids bigint[];
     v_count integer;
     v_by_age boolean := random() < 0.2;
+    v_approved CONSTANT smallint := rowcall.lane_priority(true, 0);
 BEGIN
     FOR v_agent IN
         SELECT a.agent AS name, c.version, coalesce(c.deadline, p_deadline) AS deadline,
             a.concurrency, a.rate_runs, a.rate_seconds, EXISTS (
             SELECT FROM rowcall.holds h WHERE (h.agent IS NULL OR h.agent = a.agent)
-            AND (h.tenant IS NOT NULL OR h.topic IS NOT NULL)) AS has_holds
+            AND (h.tenant IS NOT NULL OR h.topic IS NOT NULL)) AS has_holds,
+            EXISTS (SELECT FROM rowcall.holds h WHERE (h.agent IS NULL OR h.agent = a.agent)
+            AND h.tenant IS NULL AND h.topic IS NULL AND h.until > rowcall.now()) AS stopped
         FROM unnest(p_agents, p_versions, p_deadlines) AS c (name, version, deadline)
         JOIN rowcall.agent_limits a ON a.agent = c.name
         WHERE (a.state = 'ACTIVE' OR (a.state = 'PAUSED' AND a.paused_until <= rowcall.now()))
-        AND NOT EXISTS (SELECT FROM rowcall.holds h WHERE (h.agent IS NULL OR h.agent = a.agent)
-            AND h.tenant IS NULL AND h.topic IS NULL AND h.until > rowcall.now())
         ORDER BY CASE WHEN v_by_age THEN 0 ELSE a.priority END DESC, random()
     LOOP
         EXIT WHEN v_left <= 0;
         v_levels := rowcall.ready_levels(v_agent.name, v_by_age);
+        IF v_agent.stopped THEN
+            v_levels := ARRAY(SELECT level FROM unnest(v_levels) AS level WHERE level = v_approved);
+        END IF;
         CONTINUE WHEN v_levels = '{}'
             AND NOT EXISTS (SELECT FROM rowcall.lanes WHERE agent = v_agent.name AND parked_version = v_agent.version)
             AND NOT EXISTS (SELECT FROM rowcall.lanes WHERE agent = v_agent.name AND suspect_at <= rowcall.now());
@@ -60,7 +65,8 @@ BEGIN
             SELECT j.id FROM rowcall.lanes l JOIN rowcall.agent_jobs j ON j.id = l.head
             WHERE l.agent = v_agent.name AND l.parked_version = v_agent.version
             AND j.status = 'PARKED' AND j.reason = 'version' AND j.agent_version = v_agent.version
-            AND NOT (v_agent.has_holds AND rowcall.is_held(j.job_type, j.tenant, j.source_topic))
+            AND (j.approved_answer IS NOT NULL OR NOT (v_agent.stopped OR (v_agent.has_holds
+                AND rowcall.is_held(j.job_type, j.tenant, j.source_topic, j.run_after))))
             ORDER BY l.head LIMIT v_room FOR UPDATE OF l, j SKIP LOCKED);
         IF v_suspects > 0 THEN
             v_count := cardinality(v_ids);
@@ -68,14 +74,15 @@ BEGIN
                 SELECT j.id FROM rowcall.lanes l JOIN rowcall.agent_jobs j ON j.id = l.head
                 WHERE l.agent = v_agent.name AND l.suspect_at <= rowcall.now()
                 AND j.status IN ('PENDING', 'WAITING_RETRY')
-                AND NOT (v_agent.has_holds AND rowcall.is_held(j.job_type, j.tenant, j.source_topic))
+                AND (j.approved_answer IS NOT NULL OR NOT (v_agent.stopped OR (v_agent.has_holds
+                    AND rowcall.is_held(j.job_type, j.tenant, j.source_topic, l.suspect_at))))
                 ORDER BY l.suspect_at, l.head LIMIT least(v_suspects, v_room - v_count)
                 FOR UPDATE OF l, j SKIP LOCKED);
             v_suspects := v_suspects - (cardinality(v_ids) - v_count);
         END IF;
         FOREACH v_level IN ARRAY v_levels LOOP
             EXIT WHEN cardinality(v_ids) >= v_room;
-            CONTINUE WHEN v_agent.has_holds AND NOT rowcall.hold_lanes(v_agent.name, v_level);
+            CONTINUE WHEN v_agent.has_holds AND v_level < v_approved AND NOT rowcall.hold_lanes(v_agent.name, v_level);
             v_ids := v_ids || ARRAY(
                 SELECT j.id FROM rowcall.lanes l JOIN rowcall.agent_jobs j ON j.id = l.head
                 WHERE l.agent = v_agent.name AND l.priority = v_level AND l.hold IS NULL

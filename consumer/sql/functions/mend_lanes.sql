@@ -23,6 +23,7 @@ BEGIN
         OR coalesce(l.ready_at, l.suspect_at) IS DISTINCT FROM
             CASE WHEN j.status IN ('PENDING', 'WAITING_RETRY') THEN j.run_after END
         OR (l.suspect_at IS NOT NULL AND j.losses < 2) OR (l.ready_at IS NOT NULL AND j.losses >= 2)
+        OR l.priority <> rowcall.lane_priority(j.approved_answer IS NOT NULL, j.priority)
         OR l.parked_version IS DISTINCT FROM
             CASE WHEN j.status = 'PARKED' AND j.reason = 'version' THEN j.agent_version END
         UNION

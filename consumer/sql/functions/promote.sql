@@ -32,7 +32,8 @@ BEGIN
         ORDER BY CASE WHEN holds_key THEN created_at ELSE run_after END, id LIMIT p_limit FOR UPDATE SKIP LOCKED
     ), placed AS (
         UPDATE rowcall.agent_jobs j SET lane_seq = v_seq FROM due WHERE j.id = due.id
-        RETURNING j.job_type, j.key_hash, j.id, j.run_after, j.priority, j.source_topic
+        RETURNING j.job_type, j.key_hash, j.id, j.run_after, j.source_topic,
+            rowcall.lane_priority(j.approved_answer IS NOT NULL, j.priority) AS priority
     ), laned AS (
         -- DO UPDATE, not DO NOTHING: it waits for a settle() that is just deleting this lane.
         INSERT INTO rowcall.lanes AS l (agent, key_hash, head, ready_at, priority)

@@ -24,21 +24,33 @@ BEGIN
             AS a (id, epoch, status, result, code, error, reason, delay, attempts)
     ), fenced AS MATERIALIZED (
         -- All that is asked for the very epoch: a group may hold an old epoch of the same run beside the present one.
-        -- A run that fails holds its lane where its agent says so, until a person has looked at it.
-        SELECT a.*, a.status = 'FAILED' AND a.epoch IS NOT NULL AND coalesce((
+        -- A run that fails holds its lane where its agent says so, until a person has looked at it. One that ends while
+        -- an effect of it may have happened goes to a person, who finds out.
+        SELECT a.*, j.agent_version AS version, a.status = 'FAILED' AND a.epoch IS NOT NULL AND coalesce((
                 SELECT g.options ->> 'on_failure' = 'park' FROM rowcall.agents g WHERE g.name = j.job_type), false)
-            AS kept
+            AS kept, a.status IN ('FAILED', 'CANCELLED') AND a.epoch IS NOT NULL AND EXISTS (
+                SELECT FROM rowcall.effects e
+                WHERE e.job_id = j.id AND e.state IN ('SENT', 'UNKNOWN') AND NOT e.idempotent)
+            AS unsure
         FROM rowcall.agent_jobs j JOIN asked a ON j.id = a.id
             AND (a.epoch IS NULL OR (j.lease_epoch = a.epoch AND j.status = 'RUNNING'))
             AND rowcall.may_move(j.status, a.status)
         ORDER BY j.id FOR UPDATE OF j
+    ), asked_of_a_person AS (
+        INSERT INTO rowcall.reviews (job_id, code, reasons, agent_version)
+        SELECT a.id, 'effect_unknown', ARRAY[format('an effect of this run may have happened, and nobody here knows. '
+            'See `rowcall effects list --job %s`, find out, then `rowcall effects resolve`. The run ended with %s: %s',
+            a.id, a.code, a.error)], a.version
+        FROM fenced a WHERE a.unsure
+        ON CONFLICT (job_id) WHERE state = 'OPEN' DO NOTHING
     ), moved AS (
         UPDATE rowcall.agent_jobs j SET
-            status = CASE WHEN a.kept THEN 'PARKED' ELSE a.status END,
+            status = CASE WHEN a.unsure THEN 'WAITING_REVIEW' WHEN a.kept THEN 'PARKED' ELSE a.status END,
             result = coalesce(a.result::json, j.result),
-            error_code = CASE WHEN a.status = 'SUCCEEDED' THEN NULL ELSE coalesce(a.code, j.error_code) END,
+            error_code = CASE WHEN a.status = 'SUCCEEDED' THEN NULL WHEN a.unsure THEN 'effect_unknown'
+                              ELSE coalesce(a.code, j.error_code) END,
             last_error = CASE WHEN a.status = 'SUCCEEDED' THEN NULL ELSE coalesce(a.error, j.last_error) END,
-            reason = CASE WHEN a.kept THEN 'failed' ELSE a.reason END,
+            reason = CASE WHEN a.unsure THEN NULL WHEN a.kept THEN 'failed' ELSE a.reason END,
             -- a run that had left its lane queues behind what its key has now
             lane_seq = CASE WHEN j.status IN ('FAILED', 'CANCELLED') THEN NULL ELSE j.lane_seq END,
             run_after = CASE WHEN a.delay IS NULL THEN j.run_after
@@ -53,8 +65,8 @@ BEGIN
                                  AND a.code IS DISTINCT FROM 'rate_limited' THEN j.postponed + 1
                              ELSE j.postponed END,
             owner = NULL, locked_until = NULL, deadline = NULL,
-            finished_at = CASE WHEN NOT a.kept AND a.status IN ('SUCCEEDED', 'FAILED', 'REJECTED', 'CANCELLED')
-                               THEN rowcall.now() END,
+            finished_at = CASE WHEN NOT a.kept AND NOT a.unsure
+                               AND a.status IN ('SUCCEEDED', 'FAILED', 'REJECTED', 'CANCELLED') THEN rowcall.now() END,
             updated_at = rowcall.now()
         FROM fenced a WHERE j.id = a.id
         RETURNING j.id, j.job_type, j.key_hash, j.lane_seq
