@@ -20,7 +20,8 @@ _WALK: Final = 0.75
 
 
 class Adwin:
-    """One window. `levels[i]` holds the totals and variances of buckets of 2^i values, the oldest first.
+    """One window. `levels[i]` holds the totals and variances of buckets of 2^i values, the oldest first; one value has
+    no variance, so level 0 holds none.
 
     A look at all cuts also tells how far the values that follow may wander before any cut can show a change; until they
     have, nobody has to look again (`_look`). This changes no decision and is no part of the state.
@@ -73,9 +74,8 @@ class Adwin:
         if self._left:
             walk = self._walk = self._walk + value - self._centre
             self._left = self._left - 1 if -self._bound <= walk <= self._bound else 0
-        totals, variances = self.levels[0]
+        totals = self.levels[0][0]
         totals.append(value)
-        variances.append(0.0)
         if len(totals) > MAX_BUCKETS:
             self._compress()
 
@@ -149,29 +149,21 @@ class Adwin:
         return Adwin.load(self.dump(), self.delta, self.clock)
 
     def dump(self) -> list[Any]:
-        """The state as JSON."""
-        levels = [(list(totals), list(variances) if index else []) for index, (totals, variances)
-                  in enumerate(self.levels)]  # fmt: skip
-        return [self.width, self.total, self.variance, self.tick, levels]
+        """The state as JSON. The lists are the window's own: write them before the next value."""
+        return [self.width, self.total, self.variance, self.tick, self.levels]
 
     @classmethod
     def load(cls, state: list[Any], delta: float, clock: int = 1) -> Adwin:
         """The window that `dump` gave; numbers that JSON has made whole are taken back."""
         made = cls(delta, clock)
         made.width, made.total, made.variance, made.tick = state[0], float(state[1]), float(state[2]), state[3]
-        made.levels = [
-            (
-                [float(value) for value in totals],
-                [float(value) for value in variances] if index else [0.0] * len(totals),
-            )
-            for index, (totals, variances) in enumerate(state[4])
-        ]
+        made.levels = [(list(map(float, totals)), list(map(float, variances))) for totals, variances in state[4]]
         return made
 
     def _drop(self) -> None:
         size = 1 << (len(self.levels) - 1)
         totals, variances = self.levels[-1]
-        total, variance = totals.pop(0), variances.pop(0)
+        total, variance = totals.pop(0), variances.pop(0) if variances else 0.0
         self.width -= size
         self.total -= total
         self._left = 0
@@ -181,18 +173,20 @@ class Adwin:
             self.levels.pop()
 
     def _compress(self) -> None:
-        index = 0
-        while index < len(self.levels) and len(self.levels[index][0]) > MAX_BUCKETS:
-            totals, variances = self.levels[index]
-            if index + 1 == len(self.levels):
-                self.levels.append(([], []))
+        levels, index = self.levels, 0
+        totals, variances = levels[0]
+        while len(totals) > MAX_BUCKETS:
+            if index + 1 == len(levels):
+                levels.append(([], []))
+            one, other = totals[:2]
             size = 1 << index
-            gap = totals[0] / size - totals[1] / size
-            wider = self.levels[index + 1]
-            wider[0].append(totals[0] + totals[1])
-            wider[1].append(variances[0] + variances[1] + size * 0.5 * gap * gap)
+            gap = one / size - other / size
+            spread = variances[0] + variances[1] if index else 0.0
             del totals[:2], variances[:2]
             index += 1
+            totals, variances = levels[index]
+            totals.append(one + other)
+            variances.append(spread + size * 0.5 * gap * gap)
 
 
 class Pair:
