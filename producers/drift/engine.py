@@ -20,6 +20,13 @@ from producers.drift.monitors import Monitor
 MEMORY_SEGMENTS: Final = 20_000
 """Segments held in memory; the least recently used leave first."""
 
+_CLEAN: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "shares": values.category,
+    "unseen": values.category,
+    "values": values.number_or_category,
+    "distribution": values.number_or_category,
+}
+Row = values.Row
 Key = tuple[str, str]
 """(monitor, segment); the segment is empty where the monitor has none."""
 
@@ -41,6 +48,15 @@ class Told(NamedTuple):
     reading: Any
 
 
+class _Route(NamedTuple):
+    """How rows reach the detectors of one monitor; both functions raise Refused."""
+
+    monitor: Monitor
+    segment: Callable[[Row], Any] | None
+    value: Callable[[Sample], Any]
+    by_clock: bool
+
+
 @dataclass(slots=True)
 class Segment:
     """One detector with its alarm."""
@@ -55,7 +71,7 @@ class Segment:
     def dump(self) -> dict[str, Any]:
         """As JSON."""
         return {"of": self.monitor.fingerprint, "detector": self.detector.dump(), "alarm": self.alarm.dump(),
-                "newest": self.newest, "count": self.count, "left_out": dict(self.left_out)}  # fmt: skip
+                "newest": self.newest, "count": self.count, "left_out": self.left_out}  # fmt: skip
 
     @classmethod
     def load(cls, monitor: Monitor, state: Mapping[str, Any]) -> Segment:
@@ -69,11 +85,11 @@ class Segment:
 
     def due(self) -> float | None:
         """When the clock has to be looked at."""
+        due: float | None = self.detector.due()
         silent = self.monitor.no_data_after
-        times = [self.detector.due()]
-        if silent is not None and self.alarm.state != "no_data" and self.newest:
-            times.append(self.newest + silent)
-        return min((time for time in times if time is not None), default=None)
+        if silent is None or self.alarm.state == "no_data" or not self.newest:
+            return due
+        return self.newest + silent if due is None else min(due, self.newest + silent)
 
 
 class Engine:
@@ -96,11 +112,7 @@ class Engine:
         self._load, self._memory = load, memory
         self._known = Counter(known)
         self._segments: OrderedDict[Key, Segment] = OrderedDict()
-        self._reads = {
-            name: (values.Expression(item.value) if item.value else None,
-                   values.Expression(item.segment) if item.segment else None)
-            for name, item in self.monitors.items()
-        }  # fmt: skip
+        self._routes = {name: _route(item) for name, item in self.monitors.items()}
         self.dirty: dict[Key, Segment] = {}
         self.over: set[str] = set()
         self.told: list[Told] = []
@@ -108,16 +120,15 @@ class Engine:
 
     def feed(self, monitors: Sequence[Monitor], samples: Sequence[Sample]) -> None:
         """Give rows to monitors of one source, in their order."""
-        work = [(monitor, self._key(monitor, sample), sample) for sample in samples for monitor in monitors]
+        routes = [self._routes[monitor.name] for monitor in monitors]
+        work = [(route, _key(route, sample.row), sample) for sample in samples for route in routes]
         self._bring(key for _, key, _ in work)
-        for monitor, key, sample in work:
-            segment = self._segments.get(key)
-            if segment is None:
-                segment = self._new(monitor, key)
-                if segment is None:
-                    continue
-            self.dirty[key] = segment
-            self._take(key, segment, sample)
+        find, dirty = self._segments.get, self.dirty
+        for route, key, sample in work:
+            segment = find(key) or self._new(route.monitor, key)
+            if segment is not None:
+                dirty[key] = segment
+                self._take(route, key, segment, sample)
 
     def tick(self, keys: Sequence[Key], now: float) -> None:
         """Look at the clock for segments whose time has come."""
@@ -140,24 +151,16 @@ class Engine:
         while len(self._segments) > self._memory:
             self._segments.popitem(last=False)
 
-    def _key(self, monitor: Monitor, sample: Sample) -> Key:
-        read = self._reads[monitor.name][1]
-        if read is None:
-            return monitor.name, ""
-        try:
-            return monitor.name, values.category(read(sample.row))
-        except values.Refused as refused:
-            return monitor.name, f"({refused.word})"
-
     def _bring(self, keys: Iterable[Key]) -> None:
-        wanted = dict.fromkeys(keys)
-        for key in wanted:
-            if key in self._segments:
-                self._segments.move_to_end(key)
-        missing = [key for key in wanted if key not in self._segments]
+        segments, missing = self._segments, []
+        for key in dict.fromkeys(keys):
+            if key in segments:
+                segments.move_to_end(key)
+            else:
+                missing.append(key)
         if missing:
             for key, state in self._load(missing).items():
-                self._segments[key] = Segment.load(self.monitors[key[0]], state)
+                segments[key] = Segment.load(self.monitors[key[0]], state)
 
     def _new(self, monitor: Monitor, key: Key) -> Segment | None:
         if self._known[monitor.name] >= monitor.max_segments:
@@ -168,46 +171,22 @@ class Engine:
         made = self._segments[key] = Segment(monitor, monitor.make())
         return made
 
-    def _take(self, key: Key, segment: Segment, sample: Sample) -> None:
-        monitor = segment.monitor
-        if sample.at < segment.newest - monitor.late:
+    def _take(self, route: _Route, key: Key, segment: Segment, sample: Sample) -> None:
+        at, newest = sample.at, segment.newest
+        if at > newest:
+            segment.newest = newest = at
+        elif at < newest - route.monitor.late:
             self._leave_out(key, segment, "late")
             return
-        segment.newest = max(segment.newest, sample.at)
         try:
-            value = self._value(monitor, sample)
+            value = route.value(sample)
         except values.Refused as refused:
             self._leave_out(key, segment, refused.word)
             return
         segment.count += 1
-        self.counted[monitor.name, "fed"] += 1
-        at = sample.now if monitor.detector in ("freshness", "volume") else segment.newest
+        self.counted[key[0], "fed"] += 1
+        at = sample.now if route.by_clock else newest
         self._step(key, segment, segment.detector.update(value, at), at)
-
-    def _value(self, monitor: Monitor, sample: Sample) -> Any:
-        kind = monitor.detector
-        if kind == "freshness":
-            return sample.at
-        if kind == "volume":
-            return 1.0
-        if kind == "schema":
-            return sample.row
-        read = self._reads[monitor.name][0]
-        assert read is not None
-        if kind == "null_rate":
-            try:
-                read(sample.row)
-            except values.Refused as refused:
-                if refused.word == values.MISSING:
-                    return 1.0
-                raise
-            return 0.0
-        value = read(sample.row)
-        if kind in ("shares", "unseen"):
-            return values.category(value)
-        if kind in ("values", "distribution"):
-            return values.number_or_category(value)
-        return values.number(value)
 
     def _leave_out(self, key: Key, segment: Segment, word: str) -> None:
         segment.left_out[word] += 1
@@ -221,3 +200,44 @@ class Engine:
         if turns:
             reading = segment.detector.reading()
             self.told.extend(Told(segment.monitor, key[1], turn, reading) for turn in turns)
+
+
+def _key(route: _Route, row: Row) -> Key:
+    name, read = route.monitor.name, route.segment
+    if read is None:
+        return name, ""
+    try:
+        return name, values.category(read(row))
+    except values.Refused as refused:
+        return name, f"({refused.word})"
+
+
+def _route(monitor: Monitor) -> _Route:
+    segment = values.Expression(monitor.segment) if monitor.segment else None
+    return _Route(monitor, segment, _value(monitor), monitor.detector in ("freshness", "volume"))
+
+
+def _value(monitor: Monitor) -> Callable[[Sample], Any]:
+    """What the detector takes of a sample."""
+    kind = monitor.detector
+    if kind == "freshness":
+        return lambda sample: sample.at
+    if kind == "volume":
+        return lambda sample: 1.0
+    if kind == "schema":
+        return lambda sample: sample.row
+    read = values.Expression(monitor.value)
+    if kind == "null_rate":
+        return lambda sample: _missing(read, sample.row)
+    clean: Callable[[Any], Any] = _CLEAN.get(kind, values.number)
+    return lambda sample: clean(read(sample.row))
+
+
+def _missing(read: Callable[[Row], Any], row: Row) -> float:
+    try:
+        read(row)
+    except values.Refused as refused:
+        if refused.word == values.MISSING:
+            return 1.0
+        raise
+    return 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tomllib
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -137,12 +138,12 @@ class Monitor(BaseModel):
         """What is watched, for people and for the group that owns it."""
         return f"topic:{self.topic}" if self.topic else f"{'sql' if self.sql else 'watch'}:{self.name}"
 
-    @property
+    @cached_property
     def rules(self) -> Rules:
         """Those of its episodes."""
         return Rules(self.confirm, self.recover, self.cooldown)
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """Changes when the detector has to learn anew."""
         fields = ("topic", "sql", "watch", "value", "segment", "detector", "method", "learn", "window",

@@ -19,6 +19,8 @@ REFUSED: Final = "refused"
 UNKNOWN: Final = "unknown_column"
 SKIPPED: Final = "skipped"
 _TEXT: Final = 200
+# Squares of a number must be finite too.
+_HUGE: Final = 1e150
 _OPERATORS: Final[Mapping[type[ast.operator], Callable[[Any, Any], Any]]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -56,14 +58,15 @@ class Expression:
 
 def number(value: Any) -> float:
     """A finite number, or Refused."""
+    if type(value) is float and -_HUGE <= value <= _HUGE:
+        return value
     if isinstance(value, str | bytes) or not isinstance(value, int | float | Decimal):
         raise Refused(REFUSED)
     try:
         made = float(value)
     except (OverflowError, ValueError):
         raise Refused(REFUSED) from None
-    # Squares of it must be finite too.
-    if not math.isfinite(made) or abs(made) > 1e150:
+    if not math.isfinite(made) or abs(made) > _HUGE:
         raise Refused(REFUSED)
     return made
 
@@ -71,6 +74,8 @@ def number(value: Any) -> float:
 def category(value: Any) -> str:
     """A text that the database can hold, cut to 200 characters."""
     text = value if isinstance(value, str) else str(value)
+    if len(text) <= _TEXT and text.isascii() and "\x00" not in text:
+        return text
     return text[:_TEXT].replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
 
 
