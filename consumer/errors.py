@@ -7,6 +7,7 @@ RowcallError
 ├── DataRefused             the database refuses this very row (SQLSTATE 22, 23, 54): isolate it, go on
 ├── Poison                  this message can never be handled: dead-letter it, move on
 ├── LeaseLost               another owner has the run: stop, roll back, write nothing
+├── BeatLost                leases cannot be renewed though the database answers: end the process, exit 1
 ├── StaleRow                a row the agent read has changed before its write: apply `on_stale`
 ├── RunCancelled            the run was cancelled while it ran: stop, write nothing
 ├── DeadlineExceeded        the run's hard deadline is over: stop it, retry or fail by its attempts
@@ -87,6 +88,12 @@ class LeaseLost(RowcallError):
     """The (job, epoch) pair is no longer the running owner."""
 
     code = "lease_lost"
+
+
+class BeatLost(RowcallError):
+    """The lease beat is dead, hung or refused while the database answers others; only a new process can help."""
+
+    code = "beat_lost"
 
 
 class StaleRow(RowcallError):

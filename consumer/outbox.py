@@ -24,6 +24,9 @@ from consumer.wire.encode import AvroSchema, Unfit, avro_schema, check_message, 
 from consumer.wire.identity import PRODUCED
 
 _SQL: Final = db.queries("outbox")
+# Bytes of one record. Brokers and producers take 1 MiB with everything around it unless told otherwise, and one record
+# that they refuse stops the connector for all that come after it.
+RECORD_LIMIT: Final = 900 * 1024
 
 
 class Emission(Protocol):
@@ -142,6 +145,12 @@ def row(namespace: str, run: int, number: int, emission: Emission, schema: AvroS
         payload, content_type = encode(topic, emission.record, schema)
     except Unfit as error:
         raise AgentError(str(error)) from error
+    if len(payload) > RECORD_LIMIT:
+        raise AgentError(
+            f"a record for {topic} is {len(payload)} bytes long, of at most {RECORD_LIMIT}; write it to a table and emit "
+            "its key",
+            code="record_too_large",
+        )
     identity = uuid.uuid5(PRODUCED, f"{namespace}:{run}:{topic}:{number}")
     return OutboxRow(identity, topic, emission.key, payload, emission.event_type, content_type)
 

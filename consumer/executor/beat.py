@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 from consumer import claim, db
-from consumer.errors import RowcallError
+from consumer.errors import BeatLost, RowcallError
 from consumer.telemetry import HEALTH
 
 _log = logging.getLogger(__name__)
@@ -38,6 +38,10 @@ class Beat:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lease beat", daemon=True)
         self._pulse = HEALTH.loop("lease beat", limit_seconds=max(30.0, 3 * seconds))
+        self._sent_at = time.monotonic()
+        self._missed_since: float | None = None
+        # Then a renewal of nothing is tried too: whether the next one will arrive has to be known.
+        self._failing = False
 
     def start(self) -> None:
         """Start renewing."""
@@ -48,6 +52,24 @@ class Beat:
         self._stop.set()
         self._thread.join(timeout=self._lease_seconds)
         self._pulse.end()
+
+    def refuse_silence(self) -> None:
+        """To be called now and then by whoever has just had an answer of the database, from one thread.
+
+        Raises:
+            BeatLost: the database answers others, and for two leases no renewal has reached it.
+        """
+        now = time.monotonic()
+        if now - self._sent_at < self._lease_seconds:
+            self._missed_since = None
+        elif self._missed_since is None:
+            # Not from the last renewal: a process that was frozen, or a database that was away, gets its time to renew.
+            self._missed_since = now
+        elif now - self._missed_since > self._lease_seconds:
+            raise BeatLost(
+                f"no lease could be renewed for {now - self._sent_at:.0f} s while the database answers; the process ends "
+                "so that a new one takes over"
+            )
 
     def hold(self, job_id: int, epoch: int) -> None:
         """Renew this run's lease from now on."""
@@ -65,14 +87,16 @@ class Beat:
             with self._lock:
                 held = list(self._held)
             self._pulse.beat()
-            if not held:
-                continue
             started = time.monotonic()
+            if not held and not self._failing:
+                self._sent_at = started
+                continue
             try:
                 if session is None or session.closed:
                     session = db.connect(self._url, name="beat", by_key=True)
                 gone = claim.beat(session, held, self._lease_seconds)
             except RowcallError as error:
+                self._failing = True
                 _log.warning("leases could not be renewed: %s", error, extra={"action": "beat_failed"})
                 if session is not None:
                     session.close()
@@ -84,6 +108,7 @@ class Beat:
             session.close()
 
     def _renewed(self, held: list[tuple[int, int]], gone: set[tuple[int, int]], at: float) -> None:
+        self._sent_at, self._failing = at, False
         with self._lock:
             lost = [run for run in held if run in gone and run in self._held]
             for run in lost:

@@ -79,6 +79,7 @@ class RunContext:
         self._agent = agent
         self._message = message
         self._services = services
+        self._loop = asyncio.get_running_loop()
         self._stored = {step.name: step for step in stored(job)}
         self._used: set[str] = set()
         self.lost = False
@@ -159,6 +160,12 @@ class RunContext:
             kept = decode(output)
         except (TypeError, ValueError, RecursionError) as error:
             raise AgentError(f"what step {name!r} returned cannot be kept: {error}") from error
+        if len(output) > STEP_LIMIT:
+            raise AgentError(
+                f"what step {name!r} returned is {len(output)} characters long, of at most {STEP_LIMIT}; keep it where "
+                "it belongs (a table, a file, a bucket) and return where it is",
+                code="step_too_large",
+            )
         await self._keep(Checkpoint(
             self._job.id, self._job.epoch, name, kind.value, number, output, self._agent.version, started_at
         ))  # fmt: skip
@@ -283,6 +290,11 @@ class RunContext:
         """The full name of a step, what is kept of it, and its number."""
         if self._ended:
             raise AgentError(f"step {name!r} began after its run had ended; await what belongs to the run")
+        if asyncio.get_running_loop() is not self._loop:
+            raise AgentError(
+                f"step {name!r} began in an event loop of its own (asyncio.run in a thread?), where no lease and no "
+                "ledger is written; await it in the run, or make its caller an async step"
+            )
         usable = name and name != _RESERVED and storable(name) == name and not name.startswith(_ACT)
         if not usable or len(name) > _NAME_LIMIT:
             raise AgentError(

@@ -162,6 +162,7 @@ class Executor:
         for job in jobs:
             CLAIMED.add(agent=job.agent)
             self._start(job)
+        self._beat.refuse_silence()
         if placed < 0:
             return _PROMOTION_WAIT
         pause = self._settings.poll_seconds if turn is None else min(turn, self._settings.poll_seconds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -130,6 +131,7 @@ async def unkeepable(ctx: Context, data: Any) -> Note:
         "cycle": cycle,
         "tuple_key": lambda: {(1, 2): 3},
         "function": lambda: fetch,
+        "large": lambda: "x" * (16 * 1024 * 1024),
     }
     await ctx.step("odd", values[data["value"]])
     return Note(title="done", score=1)
@@ -158,6 +160,17 @@ async def gather(ctx: Context, data: Any) -> Note:
     if ctx.attempt == 1:
         raise RuntimeError("once more")
     return Note(title="done", score=len(squares))
+
+
+LOCAL: Final[contextvars.ContextVar[str]] = contextvars.ContextVar("local")
+
+
+async def context(ctx: Context, data: Any) -> Note:
+    """What a synchronous step sees of the run's context, and what it can do there with a loop of its own."""
+    LOCAL.set("of the run")
+    seen = await ctx.step("look", LOCAL.get)
+    await ctx.step("astray", lambda: asyncio.run(ctx.http("call", "GET", data["url"])))
+    return Note(title=seen, score=1)
 
 
 async def block(ctx: Context, data: Any) -> Note:
@@ -244,6 +257,6 @@ BEHAVIOURS: Final[dict[str, Callable[[Context, Any], Awaitable[Any]]]] = {
     function.__name__: function
     for function in (
         succeed, boom, nasty, later, give_up, duplicate, named, unkeepable, gather, block, hang, linger, own_timeout,
-        leave, cancel_itself, read_sql, answer, step_then,
+        leave, cancel_itself, read_sql, answer, step_then, context,
     )
 }  # fmt: skip

@@ -11,6 +11,7 @@ import pytest
 from tests.agents.doing import DONE
 from tests.agents.harness import Records, running, settings
 from tests.agents.shared import database, view
+from tests.receiver import receive
 from tests.scripted_model import Reply, serve
 
 __all__ = ["database", "view"]
@@ -46,6 +47,30 @@ async def test_a_step_whose_output_cannot_be_kept_fails_the_run(database: str, v
         job = await view.wait(job_id)
     assert (job["status"], job["error_code"], job["attempt_count"]) == ("FAILED", "agent_error", 1)
     assert "'odd' returned cannot be kept" in job["last_error"]
+
+
+async def test_a_step_whose_output_is_too_large_is_refused_before_it_is_written_and_never_tried_again(
+    database: str, view: Records
+) -> None:
+    job_id = await view.add("doer", {"do": "unkeepable", "value": "large"})
+    async with running(settings(database)):
+        job = await view.wait(job_id)
+    assert (job["status"], job["error_code"], job["attempt_count"]) == ("FAILED", "step_too_large", 1)
+    assert "return where it is" in job["last_error"]
+    assert await view.all("SELECT 1 FROM rowcall.job_steps") == []
+
+
+async def test_a_synchronous_step_has_the_runs_context_and_a_loop_of_its_own_calls_nobody(
+    database: str, view: Records
+) -> None:
+    with receive() as receiver:
+        job_id = await view.add("doer", {"do": "context", "url": receiver.url})
+        async with running(settings(database, http_allow=("127.0.0.0/8",))):
+            job = await view.wait(job_id)
+    assert (job["status"], job["error_code"], receiver.asked) == ("FAILED", "agent_error", [])
+    assert "event loop of its own" in job["last_error"]
+    step = await view.one("SELECT output::text AS text FROM rowcall.job_steps")
+    assert json.loads(step["text"]) == "of the run"
 
 
 async def test_synchronous_steps_and_steps_side_by_side_are_kept_once_each(database: str, view: Records) -> None:

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 import schemas
 from consumer.errors import AgentError
-from consumer.outbox import cause, row
+from consumer.outbox import RECORD_LIMIT, cause, row
 from consumer.records.jobs import ClaimedJob
 from consumer.wire.encode import AVRO, JSON, avro_schema
 
@@ -151,3 +151,12 @@ def test_a_run_without_a_cause_is_its_own_root() -> None:
     first = replace(JOB, root_event=None, depth=0, chain=())
     assert orjson.loads(cause(first))["root"] == "rc1:aa"
     assert orjson.loads(cause(replace(first, event_id=None)))["root"] == "job:11"
+
+
+def test_a_record_that_brokers_would_refuse_is_refused_before_it_is_written() -> None:
+    with pytest.raises(AgentError, match="emit its key") as refused:
+        row("1:9", 11, 0, Sent({"text": "x" * RECORD_LIMIT}, topic="plain"), None)
+    assert refused.value.code == "record_too_large"
+    assert (
+        len(row("1:9", 11, 0, Sent({"text": "x" * (RECORD_LIMIT - 100)}, topic="plain"), None).payload) < RECORD_LIMIT
+    )

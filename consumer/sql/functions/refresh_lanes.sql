@@ -16,7 +16,8 @@ BEGIN
         SELECT t.agent, t.key_hash, j.id, j.status, j.run_after, j.losses, j.reason, j.agent_version,
             rowcall.lane_priority(j.approved_answer IS NOT NULL, j.priority) AS priority
         FROM (SELECT DISTINCT * FROM unnest(p_agents, p_keys) AS u (agent, key_hash)) t LEFT JOIN LATERAL (
-            SELECT id, status, run_after, priority, losses, reason, agent_version, approved_answer FROM rowcall.agent_jobs j
+            SELECT id, status, run_after, priority, losses, reason, agent_version, approved_answer
+            FROM rowcall.agent_jobs j
             WHERE j.job_type = t.agent AND j.key_hash = t.key_hash AND j.lane_seq IS NOT NULL
             AND j.status IN ('PENDING', 'RUNNING', 'WAITING_RETRY', 'WAITING_REVIEW', 'WAITING_EVENT', 'PARKED')
             ORDER BY lane_seq, id LIMIT 1
