@@ -32,6 +32,7 @@ from consumer.errors import (
     TransactionConflict,
 )
 from consumer.records import Infinity
+from consumer.settings.database_url import POOLER
 
 __all__ = [
     "AsyncPool",
@@ -108,30 +109,16 @@ def connect(url: str, *, name: str, by_key: bool = False) -> SyncSession:
         ConfigurationError: host, password, role or database is wrong.
     """
     with translated(url):
-        session = Connection.connect(
-            url,
-            autocommit=True,
-            application_name=f"rowcall {name}",
-            row_factory=dict_row,
-            options=_options(url, *(_BY_KEY if by_key else ())),
-            **_KEEPALIVE,
-        )
-        _adapt(session)
+        session = Connection.connect(url, autocommit=True, row_factory=dict_row, **_start(url, name, by_key))
+        _adapt_checked(session)
         return session
 
 
 async def connect_async(url: str, *, name: str, by_key: bool = False) -> Session:
     """The same, for asyncio."""
     with translated(url):
-        session = await AsyncConnection.connect(
-            url,
-            autocommit=True,
-            application_name=f"rowcall {name}",
-            row_factory=dict_row,
-            options=_options(url, *(_BY_KEY if by_key else ())),
-            **_KEEPALIVE,
-        )
-        _adapt(session)
+        session = await AsyncConnection.connect(url, autocommit=True, row_factory=dict_row, **_start(url, name, by_key))
+        _adapt_checked(session)
         return session
 
 
@@ -334,6 +321,10 @@ def _options(url: str, *more: str) -> str:
     return " ".join([str(own), *(f"-c {option}" for option in ("DateStyle=ISO,YMD", *more))]).strip()
 
 
+def _start(url: str, name: str, by_key: bool) -> dict[str, Any]:
+    return {"application_name": f"rowcall {name}", "options": _options(url, *(_BY_KEY if by_key else ())), **_KEEPALIVE}
+
+
 def _parsed(url: str) -> dict[str, Any]:
     """The parts of a DSN.
 
@@ -347,6 +338,14 @@ def _parsed(url: str) -> dict[str, Any]:
             "DATABASE_URL cannot be read: write postgresql://user:password@host:port/database, with special characters "
             "of the password percent-encoded"
         ) from None
+
+
+def _adapt_checked(session: SyncSession | Session) -> None:
+    style = session.info.parameter_status("DateStyle")
+    if style != "ISO, YMD":
+        session.pgconn.finish()
+        raise ConfigurationError(POOLER.format(why=f"our start options were ignored: DateStyle is {style}"))
+    _adapt(session)
 
 
 def _adapt(context: AdaptContext) -> None:
@@ -363,6 +362,8 @@ def _translation(error: psycopg.Error, url: str | None) -> RowcallError:
     text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     if state.startswith("28") or "password authentication failed" in text or "no password supplied" in text:
         return ConfigurationError(f"Postgres refuses the login{_where(url)}: {text}. Check DATABASE_URL")
+    if "unsupported startup parameter" in text:
+        return ConfigurationError(POOLER.format(why=text))
     if state == "3D000" or ("database" in text and "does not exist" in text and not state.startswith("42")):
         return ConfigurationError(f"{text}{_where(url)}. Create it or change DATABASE_URL")
     if "failed to resolve host" in text or "could not translate host name" in text:

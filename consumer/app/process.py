@@ -24,6 +24,7 @@ from consumer.agents.door import Agent
 from consumer.app import keeper
 from consumer.app.stop import Stop
 from consumer.app.watch import LoopWatch, watch_database
+from consumer.doctor.pooler import refuse_pooler
 from consumer.errors import ConfigurationError, Outage, TransactionConflict
 from consumer.executor.loop import run_executor
 from consumer.intake import Intake
@@ -199,6 +200,7 @@ async def patiently(name: str, work: Callable[[], Awaitable[_T]], stop: Stop) ->
 def check_schema(settings: Settings) -> bool:
     """Whether the schema is this version's: True, or an error that says what to do."""
     with db.connect(settings.database_url.get_secret_value(), name="start") as session:
+        refuse_pooler(session, settings.database_url.get_secret_value())
         migrate.check(session)
     return True
 

@@ -11,6 +11,7 @@ from consumer.agents.door import Agent
 from consumer.connect import covers, tables_of
 from consumer.connect.advice import is_outbox
 from consumer.doctor.finding import Finding, refused
+from consumer.doctor.pooler import refuse_pooler
 from consumer.errors import ConfigurationError, RowcallError
 from consumer.settings import Settings
 
@@ -30,7 +31,9 @@ _INSERT_ONLY: Final = frozenset({"rowcall.outbox", "rowcall.connector_heartbeats
 def examine(settings: Settings, agents: Sequence[Agent], connectors: Mapping[str, Mapping[str, str]]) -> list[Finding]:
     """Findings about DATABASE_URL; `connectors` are those that run, by name, none where Connect is away."""
     try:
-        with db.connect(settings.database_url.get_secret_value(), name="doctor") as session:
+        url = settings.database_url.get_secret_value()
+        with db.connect(url, name="doctor") as session:
+            refuse_pooler(session, url)
             return list(_examine(session, agents, connectors))
     except RowcallError as error:
         return [refused(_AREA, error, "DATABASE_URL")]
@@ -47,6 +50,7 @@ def _examine(
     else:
         yield Finding("ok", _AREA, f"schema {migrate.migrations()[-1].version}")
         yield from _rights(session)
+        yield from _indexes(session)
         yield from _standing(session, agents)
     yield from _slots(session, connectors)
     yield from _publications(session, connectors)
@@ -88,6 +92,14 @@ def _rights(session: db.SyncSession) -> Iterator[Finding]:
         why = "read-only SQL of an agent could run programs on the database's machine (COPY … TO PROGRAM)"
         advice = "let workers log in with a role of their own, NOSUPERUSER, and a superuser only run `rowcall migrate`"
         yield Finding("warn", _AREA, "the role is a superuser", why, advice)
+
+
+def _indexes(session: db.SyncSession) -> Iterator[Finding]:
+    for row in _rows(session, "invalid_indexes"):
+        why = f"a build of it on {row['table']} was broken off: it costs each write and serves no read"
+        own = "_ccnew" not in row["index"] and "_ccold" not in row["index"]
+        advice = f"{'REINDEX' if own else 'DROP'} INDEX CONCURRENTLY rowcall.{row['index']}"
+        yield Finding("warn", _AREA, f"index {row['index']} is invalid", why, advice)
 
 
 def _slots(session: db.SyncSession, connectors: Mapping[str, Mapping[str, str]]) -> Iterator[Finding]:

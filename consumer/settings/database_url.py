@@ -15,6 +15,12 @@ _HOST: Final = re.compile(r"(?:\[[^\[\]]*\]|[^:\[\]]*)(?::(\d*))?")
 _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})|%00")
 _PASSWORDS: Final = ("password", "sslpassword")
 
+POOLER: Final = (
+    "a connection pooler stands between Rowcall and Postgres ({why}), and settings, locks and notifications of a session "
+    "do not survive it. Let DATABASE_URL lead to Postgres itself; other programs may go on using the pooler"
+)
+"""What is said where DATABASE_URL leads to a pooler, as PgBouncer in transaction mode."""
+
 
 def fault(text: str) -> str:
     """What is wrong with DATABASE_URL, in words that quote nothing of it; empty where nothing is.

@@ -47,3 +47,10 @@ SELECT (SELECT count(*) FROM rowcall.dead_letters WHERE state = 'OPEN') AS dead_
         FROM rowcall.agent_jobs j LEFT JOIN rowcall.agents a ON a.name = j.job_type
         WHERE j.status = 'PENDING' AND a.state IS DISTINCT FROM 'ACTIVE'
         GROUP BY j.job_type, a.state ORDER BY j.job_type) AS idle;
+
+-- name: invalid_indexes
+-- Indexes of our schema that a build or rebuild has left behind unfinished: written at each change, and of no use.
+SELECT c.relname::text AS index, i.indrelid::regclass::text AS table
+FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+WHERE c.relnamespace = to_regnamespace('rowcall') AND c.relkind = 'i' AND NOT i.indisvalid
+AND NOT EXISTS (SELECT FROM pg_stat_progress_create_index p WHERE p.index_relid = c.oid) ORDER BY 1;

@@ -28,16 +28,25 @@ CREATE TRIGGER refuse_beats BEFORE UPDATE ON rowcall.agent_jobs FOR EACH STATEME
 """
 
 
+@pytest.mark.parametrize("idle", [False, True], ids=["busy", "idle"])
 async def test_a_worker_whose_beats_cannot_be_sent_while_the_database_answers_ends(
-    database: str, view: Records
+    database: str, view: Records, idle: bool
 ) -> None:
     await view.execute(REFUSE)
     configuration = settings(database, lease_seconds=0.6, beat_seconds=0.2, drain_seconds=0.2)
     try:
         await view.add("doer", {"do": "hang"})
+
+        async def end() -> None:
+            # Once a beat has failed there is nothing left to renew.
+            await asyncio.sleep(1.0)
+            await view.execute("UPDATE rowcall.agents SET state = 'PAUSED'")
+
+        ending = asyncio.create_task(end() if idle else asyncio.sleep(0))
         with pytest.raises(BeatLost, match="a new one takes over"):
             async with asyncio.timeout(30):
                 await run_executor(configuration, AGENTS, asyncio.Event())
+        await ending
     finally:
         await view.execute("DROP TRIGGER refuse_beats ON rowcall.agent_jobs")
 

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from consumer import db, settings
 from consumer.agents.door import Agent
 from consumer.doctor import Finding, connectors, postgres
+from consumer.errors import RowcallError
 
 ROLE = "rowcall_test_doctor"
 OUTBOX = {
@@ -202,3 +203,18 @@ def test_advice_on_a_setting_names_the_folder_where_the_connector_is_edited() ->
     own = connectors._place(settings.load({"ROWCALL_CONNECTORS": "my-connectors"}))
     assert "my-connectors" in own and "ROWCALL_CONNECTORS" in own
     assert "ROWCALL_CONNECTORS" in connectors._place(settings.load({}))
+
+
+def test_indexes_that_a_rebuild_left_behind_are_named_with_what_to_do(database: str) -> None:
+    with db.connect(database, name="test") as reader, db.connect(database, name="rebuild") as rebuild:
+        # A reader of the table keeps the rebuild waiting at its first phase; broken off there, it leaves its index.
+        reader.execute("BEGIN")
+        reader.execute("LOCK TABLE rowcall.agent_jobs IN ROW EXCLUSIVE MODE")
+        rebuild.execute("SET statement_timeout = '300ms'")
+        with pytest.raises(RowcallError), db.translated():
+            rebuild.execute("REINDEX INDEX CONCURRENTLY rowcall.jobs_lane")
+        reader.execute("ROLLBACK")
+    found = find(examine(database), "jobs_lane_ccnew")
+    assert (found.level, found.advice) == ("warn", "DROP INDEX CONCURRENTLY rowcall.jobs_lane_ccnew")
+    execute(database, found.advice)
+    assert not [finding for finding in examine(database) if "is invalid" in finding.what]

@@ -369,8 +369,10 @@ def approve(fleet: Fleet, run: Any) -> None:
     """As a person's approval does it: the answer first, then the move."""
     fleet.move([run], "WAITING_REVIEW")
     fleet.rows("UPDATE rowcall.agent_jobs SET approved_answer = '{}' WHERE id = %s", run["id"])
-    fleet.rows("SELECT rowcall.settle(ARRAY[%s::bigint], ARRAY[NULL::bigint], ARRAY['PENDING'], ARRAY[NULL], ARRAY[NULL], "
-               "ARRAY[NULL], ARRAY[NULL], ARRAY[NULL::float8], ARRAY[-1])", run["id"])  # fmt: skip
+    fleet.rows(
+        "SELECT rowcall.settle(ARRAY[%s::bigint], ARRAY[NULL::bigint], ARRAY['PENDING'], ARRAY[NULL], ARRAY[NULL], "
+        "ARRAY[NULL], ARRAY[NULL], ARRAY[NULL::float8], ARRAY[-1])", run["id"],
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("where", ["ready", "version", "suspect"])

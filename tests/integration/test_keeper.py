@@ -6,9 +6,10 @@ import logging
 
 import pytest
 
-from consumer import settings
+from consumer import db, settings
 from consumer.app.keeper import LOOK_SECONDS, Keeper, Trouble
 from consumer.connect import ConnectClient
+from consumer.errors import Outage
 from debezium import ports
 from tests.fixtures.process import eventually
 
@@ -24,6 +25,22 @@ def test_one_keeper_leads_until_it_closes(database: str) -> None:
     assert not second._leads()
     first.close()
     assert eventually("the second leads", second._leads)
+    second.close()
+
+
+def test_a_keeper_whose_session_was_ended_leads_no_more(database: str) -> None:
+    first, second = keeper(database), keeper(database)
+    assert first._leads()
+    with db.connect(database, name="test") as session:
+        session.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "
+            "AND application_name = 'rowcall keeper'"
+        )
+    assert eventually("the second leads", second._leads)
+    with pytest.raises(Outage):
+        first._leads()
+    assert not first._leads(), "its lead ended with its session, and it asks anew"
+    first.close()
     second.close()
 
 
