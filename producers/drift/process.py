@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import closing
@@ -61,6 +62,8 @@ def run(settings: Settings, stop: threading.Event) -> None:
                 pulse.beat()
                 if watch.turn():
                     store.send(session, emitter)
+            watch.finish()
+            store.send(session, emitter)
     finally:
         pulse.end()
 
@@ -85,7 +88,8 @@ class Watch:
         self._topic_ids: dict[str, str] = {}
         self._reading: set[Place] = set()
         self._seen: dict[str, store.Seen] = {}
-        self._looked = self._ticked = 0.0
+        self._read: dict[Place, store.Position] = {}
+        self._looked = self._ticked = self._saved = 0.0
         self._engine = Engine(monitors, store.loader(session), store.known(session, [m.name for m in monitors]))
         self._queries = Queries(settings, session, self._brokers)
 
@@ -99,8 +103,10 @@ class Watch:
         polled = self._reader.poll(_IDLE_SECONDS)
         for place in polled.gone:
             self._lost(place)
-        waiting = self._take(polled.records) if polled.records else 0
+        if polled.records:
+            self._take(polled.records)
         now = self._now()
+        waiting = self._save(now) if self._read and store.due(self._engine, self._saved) else 0
         for monitor in self._monitors:
             if monitor.source in self._owned and (rows := self._queried(monitor, now)) is not None:
                 self._engine.feed([monitor], [Sample(row, now, now) for row in rows])
@@ -118,6 +124,11 @@ class Watch:
             _log.error("%s", error, extra={"action": "drift_query_refused", "monitor": monitor.name})
             self._engine.counted[monitor.name, "query_failed"] += 1
             return None
+
+    def finish(self) -> None:
+        """Save what has been read since the last time."""
+        if self._read:
+            self._save(self._now())
 
     def close(self) -> None:
         """Close every connection but the session."""
@@ -160,8 +171,9 @@ class Watch:
                 place: max(held.get(place.partition, first if known else end), first)
                 for place, (first, end) in bounds.items()
             }
-            positions = [store.Position(source, topic.id, place.partition, at) for place, at in offsets.items()]
-            self._save(self._now(), positions=positions)
+            self._read |= {place: store.Position(source, topic.id, place.partition, at)
+                           for place, at in offsets.items()}  # fmt: skip
+            self._save(self._now())
             self._reader.read_from(offsets)
             self._reading |= offsets.keys()
         for topic_name in set(wanted) - self._topic_ids.keys():
@@ -173,7 +185,7 @@ class Watch:
                      first, extra={"action": "drift_offset_lost", "topic": place.topic})  # fmt: skip
         self._reader.read_from({place: first})
 
-    def _take(self, records: Sequence[Record]) -> int:
+    def _take(self, records: Sequence[Record]) -> None:
         now = self._now()
         by_topic: dict[str, list[Sample]] = defaultdict(list)
         nexts: dict[Place, int] = {}
@@ -184,9 +196,10 @@ class Watch:
                 by_topic[record.topic].append(sample)
         for topic, samples in by_topic.items():
             self._engine.feed(self._by_topic[topic], samples)
-        positions = [store.Position(f"topic:{place.topic}", self._topic_ids[place.topic], place.partition, offset)
-                     for place, offset in nexts.items()]  # fmt: skip
-        return self._save(now, positions=positions)
+        self._read |= {
+            place: store.Position(f"topic:{place.topic}", self._topic_ids[place.topic], place.partition, offset)
+            for place, offset in nexts.items()
+        }
 
     def _sample(self, record: Record, now: float) -> Sample | None:
         place = Coordinates(record.topic, record.partition, record.offset)
@@ -223,10 +236,12 @@ class Watch:
         counted = dict(self._engine.counted)
         seen = {source: item for source, item in self._seen.items() if item.fresh}
         try:
-            made = store.save(self._session, self._engine, self._topics, now, cluster=self._cluster, seen=seen, **what)
+            made = store.save(self._session, self._engine, self._topics, now, cluster=self._cluster,
+                              positions=list(self._read.values()), seen=seen, **what)  # fmt: skip
         except RowcallError:
             _log.warning("states were not saved; reading them again", extra={"action": "drift_not_saved"})
             raise
         for (monitor, outcome), count in counted.items():
             telemetry.DRIFT_VALUES.add(count, monitor=monitor, outcome=outcome)
+        self._read, self._saved = {}, time.monotonic()
         return made

@@ -7,6 +7,7 @@ process killed at any point loses none of them and repeats an event only under i
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -22,6 +23,8 @@ _SQL: Final = db.queries("drift", "producers")
 _DIGEST: Final = 8
 REMEMBERED: Final = 100_000
 """IDs of a source that are remembered, at least."""
+SAVE_SECONDS: Final = 1.0
+"""States wait so long for more values, so that each is written once for many; not where there is something to tell."""
 
 
 class Position(NamedTuple):
@@ -72,6 +75,11 @@ def known(session: db.SyncSession, monitors: Sequence[str]) -> dict[str, int]:
     """How many segments each monitor has."""
     with db.translated():
         return {row["monitor"]: row["segments"] for row in session.execute(_SQL["known"], (list(monitors),))}
+
+
+def due(engine: Engine, saved: float) -> bool:
+    """Whether it is time to save; `saved` is the monotonic time of the last one."""
+    return bool(engine.told or engine.over) or time.monotonic() - saved >= SAVE_SECONDS
 
 
 def save(
