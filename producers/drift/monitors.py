@@ -31,7 +31,7 @@ _LEVELS: Final[dict[str, tuple[float, float] | None]] = {
 _LEARN: Final = {"volume": 10, "schema": 20}
 _FALLING: Final = frozenset(SEQUENTIAL)
 WITHOUT_VALUE: Final = frozenset({"freshness", "volume", "schema"})
-WATCHES: Final = ("backlog", "lag", "validation", "risk", "tokens", "latency")
+QUEUES: Final = ("backlog", "age", "lag")
 
 
 class Monitor(BaseModel):
@@ -39,7 +39,7 @@ class Monitor(BaseModel):
 
     Args:
         topic, sql, watch: the source, one of them: a topic; a query of the database, run every `every` seconds; or what
-            Rowcall knows of itself: `backlog`, `lag`, `validation`, `risk`, `tokens`, `latency`.
+            Rowcall knows of itself: `backlog`, `age`, `lag`, `validation`, `risk`, `tokens`, `latency`.
         value: a column, a path or arithmetic; the detectors freshness, volume and schema need none.
         segment: expression whose value keeps one detector each; empty for one over all.
         warning, critical: the two levels; what they mean depends on the detector (docs/drift.md).
@@ -60,7 +60,7 @@ class Monitor(BaseModel):
     name: _Name
     topic: _Topic | None = None
     sql: Annotated[str, StringConstraints(min_length=6)] | None = None
-    watch: Literal["backlog", "lag", "validation", "risk", "tokens", "latency"] | None = None
+    watch: Literal["backlog", "age", "lag", "validation", "risk", "tokens", "latency"] | None = None
     every: float = Field(60.0, ge=0.1)
     timeout: float = Field(10.0, gt=0, le=60)
     operations: frozenset[Literal["c", "u", "d", "r"]] = frozenset({"c", "u"})
@@ -93,12 +93,12 @@ class Monitor(BaseModel):
             return data
         kind = data.get("detector", "values")
         made = dict(data)
-        if data.get("watch") in ("backlog", "lag"):
+        if data.get("watch") in QUEUES:
             kind = made.setdefault("detector", "threshold")
             made.setdefault("confirm", 2)
         if data.get("watch"):
             made.setdefault("value", "value")
-            made.setdefault("segment", "queue" if data["watch"] in ("backlog", "lag") else "agent")
+            made.setdefault("segment", "queue" if data["watch"] in QUEUES else "agent")
         if kind in _LEARN:
             made.setdefault("learn", _LEARN[kind])
         levels = _LEVELS.get(kind)
