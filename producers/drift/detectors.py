@@ -128,7 +128,8 @@ class Track:
         leads_back = gap <= (self._hysteresis * self.shift if self.held else abs(before - self.reference))
         if leads_back and (found < CRITICAL or self.held or self.returning):
             return
-        if found == CRITICAL or self._stands_out():
+        # Among many values chance alone is sure of shifts that matter to nobody.
+        if (found == CRITICAL and gap >= self._effect) or self._stands_out():
             self._hold(found)
         else:
             self.suspected = self._settle
