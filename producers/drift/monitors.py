@@ -46,7 +46,8 @@ class Monitor(BaseModel):
         learn: values (windows for volume) the frozen baseline is made of.
         window: values of a window (distribution, unseen); window_seconds: of volume.
         hysteresis: a drift is over when it is down to this share of what it was.
-        effect: the least shift of the mean, in spreads, that may be a warning; settle: values a recovery needs.
+        effect: the least shift of the mean, in spreads, that may be a warning; critical_effect: that may be critical
+            (0: any that is sure, however small); settle: values a recovery needs.
         confirm, recover: readings in a row that raise a level and end an episode.
         cooldown: seconds after a recovery in which nothing is raised.
         late: seconds behind the segment's newest value at which a value is left out.
@@ -77,6 +78,7 @@ class Monitor(BaseModel):
     window_seconds: float = Field(300.0, ge=1)
     hysteresis: float = Field(0.5, gt=0, le=1)
     effect: float = Field(0.1, ge=0)
+    critical_effect: float = Field(0.0, ge=0)
     settle: int = Field(100, ge=10)
     confirm: int = Field(1, ge=1)
     recover: int = Field(1, ge=1)
@@ -153,7 +155,7 @@ class Monitor(BaseModel):
     def make(self) -> Detector:
         """A fresh detector."""
         options = Options(self.warning, self.critical, self.learn, self.window, self.window_seconds, self.hysteresis,
-                          self.effect, self.settle, self.below, self.method)  # fmt: skip
+                          self.effect, self.settle, self.below, self.method, self.critical_effect)  # fmt: skip
         return (SEQUENTIAL.get(self.detector) or WINDOWED[self.detector])(options)
 
 

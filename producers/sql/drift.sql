@@ -214,10 +214,15 @@ WHERE c.kind = 'model' AND c.validated IS NOT NULL AND c.finished_at > to_timest
     AND c.finished_at <= to_timestamp(%(until)s) ORDER BY c.finished_at, c.id;
 
 -- name: watch_risk
--- The risk level of each result.
-SELECT job_type AS agent, coalesce(result ->> 'risk_level', result ->> 'risk') AS value FROM rowcall.agent_jobs
-WHERE status IN ('SUCCEEDED', 'WAITING_REVIEW') AND result IS NOT NULL AND updated_at > to_timestamp(%(since)s)
-    AND updated_at <= to_timestamp(%(until)s) ORDER BY updated_at, id;
+-- The risk level of each answer, once: of a run that was reviewed, as the model proposed it, when it did.
+SELECT agent, coalesce(answer ->> 'risk_level', answer ->> 'risk') AS value FROM (
+    SELECT j.id, j.job_type AS agent, j.result AS answer, j.finished_at AS at FROM rowcall.agent_jobs j
+    WHERE j.status = 'SUCCEEDED' AND j.result IS NOT NULL
+        AND NOT EXISTS (SELECT FROM rowcall.reviews r WHERE r.job_id = j.id AND r.proposed_answer IS NOT NULL)
+    UNION ALL SELECT j.id, j.job_type, r.proposed_answer, r.opened_at
+    FROM rowcall.reviews r JOIN rowcall.agent_jobs j ON j.id = r.job_id WHERE r.proposed_answer IS NOT NULL
+) answers
+WHERE at > to_timestamp(%(since)s) AND at <= to_timestamp(%(until)s) ORDER BY at, id;
 
 -- name: watch_tokens
 -- Tokens of each model call.

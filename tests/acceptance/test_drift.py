@@ -164,8 +164,9 @@ def test_query_that_is_refused_stops_no_other_monitor_is_shown_and_recovers(
         ask(database, "CREATE TABLE public.late_table AS SELECT 6 AS v")
         eventually("it is mended", lambda: listed()["missing"]["state"] == "warning")
         assert listed()["missing"]["error"] is None
-        eventually("its event is sent", lambda: [1 for _, data in told(stack, f"w-{mark}")
-                                                 if (data["monitor"], data["observed"]) == ("missing", 6.0)])  # fmt: skip
+        warned = [("missing", 6.0)]
+        eventually("its event is sent", lambda: warned == [(data["monitor"], data["observed"])
+                                                           for _, data in told(stack, f"w-{mark}")])  # fmt: skip
         assert len(process.records("drift_owned")) == len(monitors)
         assert process.stop() == 0
     finally:

@@ -81,7 +81,7 @@ def test_few_values_are_learned_from_and_tell_nothing() -> None:
 
 @pytest.mark.parametrize("shift", [0.04, 0.06])
 def test_shift_too_small_to_matter_is_told_on_no_level_however_many_values_prove_it(shift: float) -> None:
-    watched = Watched()
+    watched = Watched({"critical_effect": 0.1})
     assert watched.values(*normal(1, 20_000), *normal(2, 40_000, shift)) == []
     assert (2, "raised") in watched.values(*normal(3, 200, 3.0))
 
