@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any
 
 import click
 
@@ -11,25 +10,10 @@ from consumer import settings
 from consumer.app import run_loop
 from consumer.cli.opening import by_option, quiet_settings, reason_option, session
 from consumer.cli.output import as_json, print_fields, print_json, print_table
+from consumer.cli.values import Moment
 from producers.schedules import control, definitions, process
 
 _DEFINED = ("cron", "timezone", "agent", "topic", "overlap", "catch_up", "jitter", "payload", "dedupe_key", "tenant")
-
-
-class Moment(click.ParamType[dt.datetime]):
-    """An ISO date or time; UTC where it names no zone."""
-
-    name = "TIME"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dt.datetime:
-        """The moment, in UTC."""
-        if isinstance(value, dt.datetime):
-            return value
-        try:
-            moment = dt.datetime.fromisoformat(str(value))
-        except ValueError:
-            self.fail(f"{value!r} is no time; write 2026-11-30 or 2026-11-30T08:00+01:00", param, ctx)
-        return moment.replace(tzinfo=moment.tzinfo or dt.UTC).astimezone(dt.UTC)
 
 
 @click.group()

@@ -1,7 +1,8 @@
-"""Values of options: JSON, a file of it, a state. Anything else is wrong usage (exit code 2)."""
+"""Values of options: JSON, a file of it, a state, a time. Anything else is wrong usage (exit code 2)."""
 
 from __future__ import annotations
 
+import datetime as dt
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -77,3 +78,19 @@ class State(click.ParamType[str]):
         if found:
             return found[0]
         return self.fail(f"there is no state {value}; the states are {', '.join(self._states)}", param, ctx)
+
+
+class Moment(click.ParamType[dt.datetime]):
+    """An ISO date or time; UTC where it names no zone."""
+
+    name = "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dt.datetime:
+        """The moment, in UTC."""
+        if isinstance(value, dt.datetime):
+            return value
+        try:
+            moment = dt.datetime.fromisoformat(str(value))
+        except ValueError:
+            self.fail(f"{value!r} is no time; write 2026-11-30 or 2026-11-30T08:00+01:00", param, ctx)
+        return moment.replace(tzinfo=moment.tzinfo or dt.UTC).astimezone(dt.UTC)

@@ -176,6 +176,12 @@ class Settings(BaseModel):
         "", alias="ROWCALL_SCHEDULES", description="TOML file of schedules, beside those in the agents' modules"
     )
     drift: str = Field("", alias="ROWCALL_DRIFT", description="TOML file of drift monitors")
+    drift_keep_days: int = Field(
+        30,
+        gt=0,
+        alias="ROWCALL_DRIFT_KEEP_DAYS",
+        description="days for which sent drift events and retired monitors are kept",
+    )
     webhooks: str = Field("", alias="ROWCALL_WEBHOOKS", description="TOML file of webhook sources")
     webhook_host: str = Field("127.0.0.1", alias="ROWCALL_WEBHOOK_HOST", description="address of the webhook endpoint")
     webhook_port: int = Field(

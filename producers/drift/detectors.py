@@ -52,6 +52,7 @@ class Options:
     settle: int
     below: bool
     method: str
+    critical_effect: float = 0.0
 
 
 class Detector(Protocol):
@@ -91,14 +92,18 @@ class Timeless:
 class Track:
     """A pair of windows over standardised values, and the level it holds until the values have come back."""
 
-    __slots__ = ("_effect", "_hysteresis", "_learn", "_settle", "held", "pair", "reference", "returning", "shift",
-                 "suspected")  # fmt: skip
+    __slots__ = (
+        *("_critical_effect", "_effect", "_hysteresis", "_learn", "_settle"),
+        *("held", "pair", "reference", "returning", "shift", "suspected"),
+    )
 
     def __init__(self, options: Options, *, share: int = 1) -> None:
         """`share`: how many tracks share the chance of a false alarm."""
         warning, critical = options.warning or 0.05, options.critical or 0.002
         self.pair = Pair(warning / share, critical / share)
         self._effect, self._hysteresis = options.effect, options.hysteresis
+        # Among many values the cut is sure of shifts that matter to nobody; the monitor says whether they matter.
+        self._critical_effect = options.critical_effect
         self._settle, self._learn = options.settle, options.learn
         self.reference = 0.0
         self.shift = 0.0
@@ -128,7 +133,7 @@ class Track:
         leads_back = gap <= (self._hysteresis * self.shift if self.held else abs(before - self.reference))
         if leads_back and (found < CRITICAL or self.held or self.returning):
             return
-        if found == CRITICAL or self._stands_out():
+        if (found == CRITICAL and gap >= self._critical_effect) or self._stands_out():
             self._hold(found)
         else:
             self.suspected = self._settle

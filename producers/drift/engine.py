@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from producers.drift import values
@@ -41,12 +41,13 @@ class Sample(NamedTuple):
 
 
 class Told(NamedTuple):
-    """A turn of a segment, with what its detector saw."""
+    """A turn of a segment, with what its detector saw; the row that led to it, where it was one."""
 
     monitor: Monitor
     segment: str
     turn: Turn
     reading: Any
+    row: Row | None = None
 
 
 class _Route(NamedTuple):
@@ -145,6 +146,19 @@ class Engine:
             if silent is not None and segment.newest and now - segment.newest >= silent:
                 segment.alarm.fall_silent()
 
+    def reset(self, keys: Sequence[Key], now: float, note: str) -> None:
+        """Give up the baselines of these segments; `note` says why in the recoveries that this tells."""
+        self._bring(keys)
+        for key in keys:
+            segment = self._segments.get(key)
+            if segment is None:
+                continue
+            self.dirty[key] = segment
+            reading = replace(segment.detector.reading(), note=note)
+            turns = segment.alarm.begin_anew(now)
+            segment.detector = segment.monitor.make()
+            self.told.extend(Told(segment.monitor, key[1], turn, reading) for turn in turns)
+
     def saved(self) -> None:
         """What was dirty is in the database; let go of what memory has no room for."""
         self.dirty, self.told, self.counted = {}, [], Counter()
@@ -197,20 +211,20 @@ class Engine:
         segment.count += 1
         self.counted[key[0], "fed"] += 1
         at = sample.now if route.by_clock else newest
-        self._step(key, segment, segment.detector.update(value, at), at)
+        self._step(key, segment, segment.detector.update(value, at), at, sample.row)
 
     def _leave_out(self, key: Key, segment: Segment, word: str) -> None:
         segment.left_out[word] += 1
         self.counted[key[0], word] += 1
 
-    def _step(self, key: Key, segment: Segment, level: int, at: float) -> None:
+    def _step(self, key: Key, segment: Segment, level: int, at: float, row: Row | None = None) -> None:
         alarm = segment.alarm
         if level == LEARNING and not alarm.raised and alarm.state == "warming":
             return
         turns = alarm.step(level, at, segment.monitor.rules)
         if turns:
             reading = segment.detector.reading()
-            self.told.extend(Told(segment.monitor, key[1], turn, reading) for turn in turns)
+            self.told.extend(Told(segment.monitor, key[1], turn, reading, row) for turn in turns)
 
 
 def _key(route: _Route, row: Row) -> Key:

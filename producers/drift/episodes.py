@@ -75,6 +75,12 @@ class Alarm:
         self.state = "no_data"
         return new
 
+    def begin_anew(self, at: float) -> list[Turn]:
+        """The baseline is given up: what was raised has recovered, and nothing is known until one is learned."""
+        turns = self._recover(at, Rules(1, 1, 0.0)) if self.raised else []
+        self.state, self.above, self.below, self.cooldown_until = "warming", 0, 0, 0.0
+        return turns
+
     def dump(self) -> list[Any]:
         """As JSON."""
         return [self.state, self.raised, self.number, self.above, self.below, self.began_at, self.cooldown_until]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -11,7 +11,9 @@ from producers.drift.engine import Told
 from producers.drift.monitors import Monitor, Topics
 from producers.emit import Produced, identity
 
-_SCHEMAS = {1: "drift.warning", 2: "drift.critical"}
+_SCHEMAS: Final = {1: "drift.warning", 2: "drift.critical"}
+# What is watched of a queue, and the measure that its events name.
+_MEASURES: Final = {"backlog": "jobs", "age": "age", "lag": "lag"}
 
 
 class Event(NamedTuple):
@@ -26,8 +28,8 @@ class Event(NamedTuple):
     event_type: str
 
 
-def of(told: Told, topics: Topics) -> list[Event]:
-    """The event of a turn; none where a queue's critical level follows its warning."""
+def of(told: Told, topics: Topics) -> Event:
+    """The event of a turn. Its ID is the same whenever the same turn is decided again."""
     monitor, turn, reading = told.monitor, told.turn, told.reading
     segment = told.segment if monitor.segment else None
     level = ("warning", "critical")[turn.level - 1]
@@ -36,14 +38,14 @@ def of(told: Told, topics: Topics) -> list[Event]:
     at = _moment(turn.at)
     where = f"{monitor.name}{'' if segment is None else f' [{segment}]'}"
     message = f"{where}: {level} {turn.turn}; {reading.note}"
-    if monitor.watch in ("backlog", "lag"):
-        measure = "lag" if monitor.watch == "lag" else "jobs"
+    if monitor.watch in _MEASURES:
         record: dict[str, Any] = {
-            "queue": segment or "", "measure": measure, "turn": turn.turn, "episode": f"{episode}:{level}",
-            "value": reading.observed or 0.0, "threshold": (monitor.warning, monitor.critical)[turn.level - 1],
-            "detected_at": _ms(turn.at), "message": message,
+            "queue": segment or "", "measure": _MEASURES[monitor.watch], "turn": turn.turn, "level": level,
+            "episode": episode, "value": reading.observed or 0.0,
+            "threshold": (monitor.warning, monitor.critical)[turn.level - 1],
+            "oldest_seconds": (told.row or {}).get("oldest_seconds"), "detected_at": _ms(turn.at), "message": message,
         }  # fmt: skip
-        return [_event(number, topics.backlog_topic, "backlog.threshold", segment or "", record, at, turn.turn)]
+        return _event(number, topics.backlog_topic, "backlog.threshold", segment or "", record, at, turn.turn)
     record = {
         "monitor": monitor.name, "detector": monitor.detector, "source": monitor.source,
         "column": monitor.value or None, "segment": segment, "turn": turn.turn, "episode": episode,
@@ -53,7 +55,7 @@ def of(told: Told, topics: Topics) -> list[Event]:
         "evidence": orjson.dumps({"level": level, "note": reading.note}).decode(),
     }  # fmt: skip
     topic = topics.warning_topic if turn.level == 1 else topics.critical_topic
-    return [_event(number, topic, _SCHEMAS[turn.level], _key(monitor, segment), record, at, turn.turn)]
+    return _event(number, topic, _SCHEMAS[turn.level], _key(monitor, segment), record, at, turn.turn)
 
 
 def too_many(monitor: Monitor, topics: Topics, now: float) -> Event:

@@ -31,7 +31,7 @@ _LEVELS: Final[dict[str, tuple[float, float] | None]] = {
 _LEARN: Final = {"volume": 10, "schema": 20}
 _FALLING: Final = frozenset(SEQUENTIAL)
 WITHOUT_VALUE: Final = frozenset({"freshness", "volume", "schema"})
-WATCHES: Final = ("backlog", "lag", "validation", "risk", "tokens", "latency")
+QUEUES: Final = ("backlog", "age", "lag")
 
 
 class Monitor(BaseModel):
@@ -39,14 +39,15 @@ class Monitor(BaseModel):
 
     Args:
         topic, sql, watch: the source, one of them: a topic; a query of the database, run every `every` seconds; or what
-            Rowcall knows of itself: `backlog`, `lag`, `validation`, `risk`, `tokens`, `latency`.
+            Rowcall knows of itself: `backlog`, `age`, `lag`, `validation`, `risk`, `tokens`, `latency`.
         value: a column, a path or arithmetic; the detectors freshness, volume and schema need none.
         segment: expression whose value keeps one detector each; empty for one over all.
         warning, critical: the two levels; what they mean depends on the detector (docs/drift.md).
         learn: values (windows for volume) the frozen baseline is made of.
         window: values of a window (distribution, unseen); window_seconds: of volume.
         hysteresis: a drift is over when it is down to this share of what it was.
-        effect: the least shift of the mean, in spreads, that may be a warning; settle: values a recovery needs.
+        effect: the least shift of the mean, in spreads, that may be a warning; critical_effect: that may be critical
+            (0: any that is sure, however small); settle: values a recovery needs.
         confirm, recover: readings in a row that raise a level and end an episode.
         cooldown: seconds after a recovery in which nothing is raised.
         late: seconds behind the segment's newest value at which a value is left out.
@@ -60,7 +61,7 @@ class Monitor(BaseModel):
     name: _Name
     topic: _Topic | None = None
     sql: Annotated[str, StringConstraints(min_length=6)] | None = None
-    watch: Literal["backlog", "lag", "validation", "risk", "tokens", "latency"] | None = None
+    watch: Literal["backlog", "age", "lag", "validation", "risk", "tokens", "latency"] | None = None
     every: float = Field(60.0, ge=0.1)
     timeout: float = Field(10.0, gt=0, le=60)
     operations: frozenset[Literal["c", "u", "d", "r"]] = frozenset({"c", "u"})
@@ -77,6 +78,7 @@ class Monitor(BaseModel):
     window_seconds: float = Field(300.0, ge=1)
     hysteresis: float = Field(0.5, gt=0, le=1)
     effect: float = Field(0.1, ge=0)
+    critical_effect: float = Field(0.0, ge=0)
     settle: int = Field(100, ge=10)
     confirm: int = Field(1, ge=1)
     recover: int = Field(1, ge=1)
@@ -93,12 +95,12 @@ class Monitor(BaseModel):
             return data
         kind = data.get("detector", "values")
         made = dict(data)
-        if data.get("watch") in ("backlog", "lag"):
+        if data.get("watch") in QUEUES:
             kind = made.setdefault("detector", "threshold")
             made.setdefault("confirm", 2)
         if data.get("watch"):
             made.setdefault("value", "value")
-            made.setdefault("segment", "queue" if data["watch"] in ("backlog", "lag") else "agent")
+            made.setdefault("segment", "queue" if data["watch"] in QUEUES else "agent")
         if kind in _LEARN:
             made.setdefault("learn", _LEARN[kind])
         levels = _LEVELS.get(kind)
@@ -153,7 +155,7 @@ class Monitor(BaseModel):
     def make(self) -> Detector:
         """A fresh detector."""
         options = Options(self.warning, self.critical, self.learn, self.window, self.window_seconds, self.hysteresis,
-                          self.effect, self.settle, self.below, self.method)  # fmt: skip
+                          self.effect, self.settle, self.below, self.method, self.critical_effect)  # fmt: skip
         return (SEQUENTIAL.get(self.detector) or WINDOWED[self.detector])(options)
 
 

@@ -16,17 +16,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from consumer import db, telemetry
-from consumer.errors import ConfigurationError, Poison, RowcallError
+from consumer.errors import ConfigurationError, RowcallError
 from consumer.kafka import Brokers, Place, Record
 from consumer.kafka.reader import Reader
-from consumer.records import Change, Coordinates, Event
 from consumer.schema_registry import SchemaRegistry
 from consumer.settings import Settings
 from consumer.wire import Decoder
 from producers.drift import store
 from producers.drift.engine import Engine, Sample
+from producers.drift.messages import Messages
 from producers.drift.monitors import Monitor, Topics, load
 from producers.drift.queries import Queries
+from producers.drift.upkeep import Upkeep
 from producers.emit import Emitter
 
 _log = logging.getLogger(__name__)
@@ -82,7 +83,7 @@ class Watch:
         self._brokers = Brokers(settings)
         self._reader = Reader(settings, BATCH)
         self._registry = SchemaRegistry(settings.schema_registry_url)
-        self._decoder = Decoder(self._registry.schema, epoch=settings.epoch)
+        self._messages = Messages(Decoder(self._registry.schema, epoch=settings.epoch), monitors)
         self._cluster = self._brokers.cluster_id()
         self._owned: set[str] = set()
         self._topic_ids: dict[str, str] = {}
@@ -92,6 +93,7 @@ class Watch:
         self._looked = self._ticked = self._saved = 0.0
         self._engine = Engine(monitors, store.loader(session), store.known(session, [m.name for m in monitors]))
         self._queries = Queries(settings, session, self._brokers)
+        self._upkeep = Upkeep(session, monitors, settings.drift_keep_days)
 
     def turn(self) -> int:
         """One look at everything; how many events wait to be sent because of it."""
@@ -119,11 +121,15 @@ class Watch:
     def _queried(self, monitor: Monitor, now: float) -> list[dict[str, Any]] | None:
         """The rows of a query that is due; one that is refused stops nobody else's monitor."""
         try:
-            return self._queries.due(monitor, now)
+            rows = self._queries.due(monitor, now)
         except ConfigurationError as error:
             _log.error("%s", error, extra={"action": "drift_query_refused", "monitor": monitor.name})
-            self._engine.counted[monitor.name, "query_failed"] += 1
+            telemetry.DRIFT_VALUES.add(1, monitor=monitor.name, outcome="query_failed")
+            self._upkeep.refused(monitor, str(error))
             return None
+        if rows is not None:
+            self._upkeep.answered(monitor)
+        return rows
 
     def finish(self) -> None:
         """Save what has been read since the last time."""
@@ -187,42 +193,16 @@ class Watch:
 
     def _take(self, records: Sequence[Record]) -> None:
         now = self._now()
-        by_topic: dict[str, list[Sample]] = defaultdict(list)
-        nexts: dict[Place, int] = {}
-        for record in records:
-            nexts[Place(record.topic, record.partition)] = record.offset + 1
-            sample = self._sample(record, now)
-            if sample is not None:
-                by_topic[record.topic].append(sample)
-        for topic, samples in by_topic.items():
-            self._engine.feed(self._by_topic[topic], samples)
+        nexts = {Place(record.topic, record.partition): record.offset + 1 for record in records}
+        for group, samples in self._messages.read(records, now, self._seen, self._engine.counted):
+            self._engine.feed(group.monitors, samples)
         self._read |= {
             place: store.Position(f"topic:{place.topic}", self._topic_ids[place.topic], place.partition, offset)
             for place, offset in nexts.items()
         }
 
-    def _sample(self, record: Record, now: float) -> Sample | None:
-        place = Coordinates(record.topic, record.partition, record.offset)
-        try:
-            message = self._decoder.decode(record.key, record.value, record.headers or [], place)
-        except Poison as error:
-            _log.warning("a message of %s cannot be read: %s", record.topic, error,
-                         extra={"action": "drift_undecodable", "code": error.code, "topic": record.topic})  # fmt: skip
-            self._engine.counted[record.topic, "undecodable"] += 1
-            return None
-        if not isinstance(message, Change | Event):
-            return None
-        if not self._seen[f"topic:{record.topic}"].first(message.id):
-            self._engine.counted[record.topic, "duplicate"] += 1
-            return None
-        sent = now if record.timestamp_ms is None else record.timestamp_ms / 1000
-        if isinstance(message, Change):
-            wanted = any(message.operation.value in monitor.operations for monitor in self._by_topic[record.topic])
-            return Sample(message.row, message.origin.committed_ms / 1000, now) if wanted else None
-        data = message.data if isinstance(message.data, dict) else {"value": message.data}
-        return Sample(data, message.occurred_at.timestamp() if message.occurred_at else sent, now)
-
     def _tick(self, now: float) -> int:
+        self._upkeep.look(now)
         names = [monitor.name for monitor in self._monitors if monitor.source in self._owned]
         with db.translated():
             rows = self._session.execute(_SQL["due"], (names,)).fetchall()
@@ -230,7 +210,8 @@ class Watch:
         for source in self._owned:
             with db.translated():
                 self._session.execute(_SQL["prune_seen"], (source,))
-        return self._save(now) if rows else 0
+        reset = self._upkeep.reset(self._engine, names, now)
+        return self._save(now, reset=reset) if rows or reset else 0
 
     def _save(self, now: float, **what: Any) -> int:
         counted = dict(self._engine.counted)

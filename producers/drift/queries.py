@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import Any, Final
 
 from consumer import db
-from consumer.errors import ConfigurationError, DataRefused, Outage
+from consumer.errors import AgentError, ConfigurationError, DataRefused, Outage, TransactionConflict
 from consumer.kafka import Brokers, Place
 from consumer.settings import Settings
 from producers.drift.monitors import Monitor
@@ -14,6 +14,8 @@ from producers.drift.monitors import Monitor
 _SQL: Final = db.queries("drift", "producers")
 # Rows that commit out of order are seen by waiting this long for them.
 _SETTLE_SECONDS: Final = 5.0
+ROWS: Final = 100_000
+"""The most that one query may give at a time."""
 
 
 class Queries:
@@ -30,7 +32,8 @@ class Queries:
         """The rows of a query that is due; None where it is none, or not yet due.
 
         Raises:
-            ConfigurationError: the query is refused, or takes longer than its timeout; names the monitor.
+            ConfigurationError: the query is refused, takes longer than its timeout or gives too much; names the
+                monitor.
         """
         if monitor.topic:
             return None
@@ -53,12 +56,14 @@ class Queries:
             self._reading.close()
 
     def _rows(self, monitor: Monitor, since: float, now: float) -> list[dict[str, Any]]:
-        span = {"since": since - _SETTLE_SECONDS, "until": now - _SETTLE_SECONDS}
+        span = {"since": since - _SETTLE_SECONDS, "until": now - _SETTLE_SECONDS, "monitor": monitor.name}
         if monitor.watch == "lag":
             return self._lag()
         if monitor.watch:
+            name = "backlog" if monitor.watch == "age" else monitor.watch
             with db.translated():
-                return list(self._session.execute(_SQL[f"watch_{monitor.watch}"], span).fetchall())
+                rows = self._session.execute(_SQL[f"watch_{name}"], span).fetchall()
+            return [row | {"value": row["oldest_seconds"]} if monitor.watch == "age" else row for row in rows]
         assert monitor.sql is not None
         if self._reading is None:
             self._reading = db.connect(self._url, name="drift query")
@@ -68,8 +73,12 @@ class Queries:
                 session.execute(b"SELECT set_config('statement_timeout', %s, true)",
                                 (str(int(monitor.timeout * 1000)),))  # fmt: skip
                 wants = "%(since)s" in monitor.sql or "%(until)s" in monitor.sql
-                return list(session.execute(monitor.sql.encode(), span if wants else None, prepare=True).fetchall())
-        except (ConfigurationError, DataRefused, Outage) as error:
+                found = session.execute(monitor.sql.encode(), span if wants else None, prepare=True)
+                rows = list(found.fetchmany(ROWS + 1))
+            if len(rows) > ROWS:
+                raise ConfigurationError(f"it gives more than {ROWS} rows; aggregate, or narrow it with %(since)s")
+            return rows
+        except (ConfigurationError, DataRefused, TransactionConflict, AgentError, Outage) as error:
             if isinstance(error, Outage) and error.code == Outage.code:
                 raise
             raise ConfigurationError(f"ROWCALL_DRIFT: monitor {monitor.name}: sql: {error}") from error
@@ -77,6 +86,9 @@ class Queries:
     def _lag(self) -> list[dict[str, Any]]:
         with db.translated():
             rows = self._session.execute(_SQL["watch_lag"], {"cluster": self._brokers.cluster_id()}).fetchall()
+        # A topic that was made anew is another topic; the positions of the old one stay behind.
+        topics = self._brokers.topics({row["topic"] for row in rows})
+        rows = [row for row in rows if row["topic"] in topics and topics[row["topic"]].id == row["topic_id"]]
         ends = self._brokers.ends(Place(row["topic"], row["partition"]) for row in rows)
         lags: dict[str, float] = defaultdict(float)
         for row in rows:

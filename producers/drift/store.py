@@ -92,13 +92,14 @@ def save(
     positions: Sequence[Position] = (),
     polled: Mapping[str, float] | None = None,
     seen: Mapping[str, Seen] | None = None,
+    reset: Mapping[str, Any] | None = None,
 ) -> int:
     """Write everything that has changed, in one transaction; how many events wait to be sent because of it.
 
     Raises:
         Outage, TransactionConflict, DataRefused: nothing was written, and the engine is ahead of the database: drop it.
     """
-    made = [event for told in engine.told for event in events.of(told, topics)]
+    made = [events.of(told, topics) for told in engine.told]
     made += [events.too_many(engine.monitors[name], topics, now) for name in sorted(engine.over)]
     engine.over.clear()
     with db.transaction(session):
@@ -117,6 +118,8 @@ def save(
                 session.execute(_SQL["note_seen"], (source, b"".join(item.fresh), len(item.fresh)))
         if engine.dirty:
             session.execute(_SQL["save"], _states(engine))
+        if reset:
+            session.execute(_SQL["reset_reached"], reset)
         for event in made:
             session.execute(_SQL["write_event"], event)
     engine.saved()

@@ -81,14 +81,105 @@ WHERE sent_at IS NULL ORDER BY number LIMIT 500;
 UPDATE rowcall.drift_events SET sent_at = rowcall.now() WHERE number = ANY (%s);
 
 -- name: list
--- Segments by monitor and status.
-SELECT monitor, status, count(*) AS segments, sum(samples)::bigint AS samples, max(episode) AS episodes,
-    max(updated_at) AS updated_at FROM rowcall.drift_state GROUP BY monitor, status ORDER BY monitor, status;
+-- Segments by monitor and status; a query that is refused says why.
+WITH states AS (
+    SELECT monitor, status, count(*) AS segments, sum(samples)::bigint AS samples, max(episode) AS episodes,
+        max(updated_at) AS updated_at FROM rowcall.drift_state GROUP BY monitor, status
+)
+SELECT coalesce(s.monitor, m.name) AS monitor,
+    CASE WHEN m.retired_at IS NOT NULL THEN 'retired' WHEN m.error IS NOT NULL THEN 'refused'
+        ELSE coalesce(s.status, 'waiting') END AS state,
+    s.status, coalesce(s.segments, 0) AS segments, coalesce(s.samples, 0) AS samples, coalesce(s.episodes, 0) AS episodes,
+    s.updated_at, m.error, m.failed_at
+FROM states s FULL JOIN rowcall.drift_monitors m ON m.name = s.monitor ORDER BY 1, 2, s.status;
 
 -- name: show
 -- The segments of one monitor, those that are not ok first.
 SELECT segment, status, episode, samples, due_at, updated_at, state::text AS state FROM rowcall.drift_state
 WHERE monitor = %s ORDER BY (status IN ('ok', 'warming')), updated_at DESC LIMIT %s;
+
+-- name: declare
+-- The monitors of this process, and those of which only a state is left from before they were noted.
+INSERT INTO rowcall.drift_monitors (name, source)
+SELECT * FROM unnest(%(names)s::text[], %(sources)s::text[])
+UNION ALL SELECT DISTINCT monitor, '' FROM rowcall.drift_state s
+    WHERE monitor <> ALL (%(names)s) AND NOT EXISTS (SELECT FROM rowcall.drift_monitors m WHERE m.name = s.monitor)
+ON CONFLICT (name) DO UPDATE SET source = excluded.source, seen_at = rowcall.now(), retired_at = NULL;
+
+-- name: retire
+-- Monitors that no process has had in its file for ten minutes, while this one has its own.
+UPDATE rowcall.drift_monitors SET retired_at = rowcall.now()
+WHERE retired_at IS NULL AND seen_at < rowcall.now() - interval '10 minutes' RETURNING name;
+
+-- name: refused
+-- A query was refused.
+UPDATE rowcall.drift_monitors SET error = %(error)s, failed_at = rowcall.now() WHERE name = %(monitor)s;
+
+-- name: answered
+-- It was answered again.
+UPDATE rowcall.drift_monitors SET error = NULL, failed_at = NULL WHERE name = %(monitor)s AND error IS NOT NULL;
+
+-- name: ask_reset
+-- A person wants new baselines.
+INSERT INTO rowcall.drift_resets (monitor, segment, actor, reason) VALUES (%s, %s, %s, %s) RETURNING id;
+
+-- name: audit
+-- Who, and why.
+INSERT INTO rowcall.audit (actor, action, subject, detail) VALUES (%s, 'reset drift', %s, %s::json);
+
+-- name: is_known
+-- Whether a monitor, or one segment of it, has a state.
+SELECT EXISTS (SELECT FROM rowcall.drift_state WHERE monitor = %(monitor)s
+    AND (%(segment)s::text IS NULL OR segment = %(segment)s)) AS known;
+
+-- name: resets
+-- The oldest reset that is not done, of these monitors.
+SELECT id, monitor, segment, actor, reason, reached FROM rowcall.drift_resets
+WHERE done_at IS NULL AND monitor = ANY (%s) ORDER BY id LIMIT 1;
+
+-- name: reset_segments
+-- The next segments of a reset.
+SELECT segment FROM rowcall.drift_state WHERE monitor = %(monitor)s AND CASE WHEN %(segment)s::text IS NULL
+    THEN segment > %(reached)s OR (segment = '' AND %(reached)s = '') ELSE segment = %(segment)s END
+ORDER BY segment LIMIT %(limit)s;
+
+-- name: reset_reached
+-- How far a reset is.
+UPDATE rowcall.drift_resets SET reached = %(reached)s, segments = segments + %(segments)s,
+    done_at = CASE WHEN %(done)s THEN rowcall.now() END WHERE id = %(id)s;
+
+-- name: resets_of
+-- The last resets of a monitor.
+SELECT asked_at, segment, actor, reason, segments, done_at FROM rowcall.drift_resets
+WHERE monitor = %s ORDER BY id DESC LIMIT %s;
+
+-- name: prune_events
+-- Events that were sent long ago.
+DELETE FROM rowcall.drift_events WHERE number IN (SELECT number FROM rowcall.drift_events
+    WHERE sent_at < rowcall.now() - make_interval(days => %(days)s) ORDER BY sent_at LIMIT %(limit)s);
+
+-- name: prune_states
+-- What monitors left that have been retired for long.
+DELETE FROM rowcall.drift_state WHERE (monitor, segment) IN (SELECT s.monitor, s.segment
+    FROM rowcall.drift_state s JOIN rowcall.drift_monitors m ON m.name = s.monitor
+    WHERE m.retired_at < rowcall.now() - make_interval(days => %(days)s) LIMIT %(limit)s);
+
+-- name: prune_monitors
+-- Those monitors, once they have no state any more, with what is left of their sources.
+WITH gone AS (
+    DELETE FROM rowcall.drift_monitors m WHERE m.retired_at < rowcall.now() - make_interval(days => %(days)s)
+        AND NOT EXISTS (SELECT FROM rowcall.drift_state s WHERE s.monitor = m.name) RETURNING m.name, m.source
+), idle AS (
+    SELECT source FROM gone WHERE NOT EXISTS (SELECT FROM rowcall.drift_monitors m WHERE m.source = gone.source
+        AND m.name NOT IN (SELECT name FROM gone))
+), positions AS (
+    DELETE FROM rowcall.drift_positions p USING idle WHERE p.source = idle.source
+), polls AS (
+    DELETE FROM rowcall.drift_polls p USING idle WHERE p.source = idle.source
+), seen AS (
+    DELETE FROM rowcall.drift_seen p USING idle WHERE p.source = idle.source
+)
+SELECT name FROM gone;
 
 -- name: events
 -- The last events of a monitor.
@@ -96,15 +187,24 @@ SELECT occurred_at, topic, event_type, payload, sent_at FROM rowcall.drift_event
 WHERE key = %s OR starts_with(key, %s || ':') ORDER BY number DESC LIMIT %s;
 
 -- name: watch_backlog
--- Jobs that wait, by agent.
-SELECT 'agent:' || job_type AS queue, count(*)::double precision AS value FROM rowcall.agent_jobs
-WHERE status IN ('PENDING', 'WAITING_RETRY') GROUP BY job_type
-UNION ALL SELECT 'agent:' || name, 0 FROM rowcall.agents a WHERE NOT EXISTS (SELECT 1 FROM rowcall.agent_jobs j
-    WHERE j.job_type = a.name AND j.status IN ('PENDING', 'WAITING_RETRY'));
+-- Jobs that could run and wait, by agent: how many, and for how long the oldest. One that is delayed on purpose is none.
+WITH waiting AS (
+    SELECT job_type, count(*)::double precision AS jobs, min(greatest(created_at, run_after)) AS since
+    FROM rowcall.agent_jobs WHERE status IN ('PENDING', 'WAITING_RETRY') AND run_after <= rowcall.now()
+    GROUP BY job_type
+)
+SELECT 'agent:' || coalesce(w.job_type, a.name) AS queue, coalesce(w.jobs, 0) AS value,
+    coalesce(greatest(extract(epoch FROM rowcall.now() - w.since), 0), 0)::double precision AS oldest_seconds
+FROM waiting w FULL JOIN (
+    SELECT name FROM rowcall.agents
+    -- A queue that is told to be full has to be told to be empty, whoever it belonged to.
+    UNION SELECT substr(segment, 7) FROM rowcall.drift_state
+    WHERE monitor = %(monitor)s AND status IN ('warning', 'critical') AND starts_with(segment, 'agent:')
+) a ON a.name = w.job_type;
 
 -- name: watch_lag
 -- How far intake has read each topic.
-SELECT topic, partition, next_offset FROM rowcall.positions WHERE cluster_id = %(cluster)s;
+SELECT topic, topic_id, partition, next_offset FROM rowcall.positions WHERE cluster_id = %(cluster)s;
 
 -- name: watch_validation
 -- Model calls whose answer was validated, 1 where it failed.
@@ -114,10 +214,15 @@ WHERE c.kind = 'model' AND c.validated IS NOT NULL AND c.finished_at > to_timest
     AND c.finished_at <= to_timestamp(%(until)s) ORDER BY c.finished_at, c.id;
 
 -- name: watch_risk
--- The risk level of each result.
-SELECT job_type AS agent, coalesce(result ->> 'risk_level', result ->> 'risk') AS value FROM rowcall.agent_jobs
-WHERE status IN ('SUCCEEDED', 'WAITING_REVIEW') AND result IS NOT NULL AND updated_at > to_timestamp(%(since)s)
-    AND updated_at <= to_timestamp(%(until)s) ORDER BY updated_at, id;
+-- The risk level of each answer, once: of a run that was reviewed, as the model proposed it, when it did.
+SELECT agent, coalesce(answer ->> 'risk_level', answer ->> 'risk') AS value FROM (
+    SELECT j.id, j.job_type AS agent, j.result AS answer, j.finished_at AS at FROM rowcall.agent_jobs j
+    WHERE j.status = 'SUCCEEDED' AND j.result IS NOT NULL
+        AND NOT EXISTS (SELECT FROM rowcall.reviews r WHERE r.job_id = j.id AND r.proposed_answer IS NOT NULL)
+    UNION ALL SELECT j.id, j.job_type, r.proposed_answer, r.opened_at
+    FROM rowcall.reviews r JOIN rowcall.agent_jobs j ON j.id = r.job_id WHERE r.proposed_answer IS NOT NULL
+) answers
+WHERE at > to_timestamp(%(since)s) AND at <= to_timestamp(%(until)s) ORDER BY at, id;
 
 -- name: watch_tokens
 -- Tokens of each model call.
