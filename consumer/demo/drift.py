@@ -20,9 +20,9 @@ _AGENTS: Final = ["drift-investigate", "drift-remediate"]
 # Three spreads above what was learnt: sure within a few dozen orders.
 _DRIFTED: Final = USUAL + 12
 _ORDERS: Final = 300
-# From a commit over Connect and the detector; and two answers of the model, which takes up to a minute for each.
-_TOLD_SECONDS: Final = 60.0
-_ANSWER_SECONDS: Final = 300.0
+# From a commit over Connect and the detector; and two answers of the model, which takes minutes on a busy machine.
+_TOLD_SECONDS: Final = 120.0
+_ANSWER_SECONDS: Final = 900.0
 
 
 @dataclass(frozen=True, slots=True)

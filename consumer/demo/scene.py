@@ -117,6 +117,9 @@ def open_scene(directory: Path) -> Scene:
         "ROWCALL_HEALTH_PORT": "0",
         # One slot a core: the embedded model computes on the same two cores as everything else.
         "ROWCALL_RUNS_IN_FLIGHT": "2",
+        # A busy machine takes minutes for an answer; a tiny model that finds no end is cut off, and a person decides.
+        "MODEL_TIMEOUT_SECONDS": "300",
+        "MODEL_MAX_TOKENS": "300",
         "ROWCALL_DRIFT": str(directory / "drift.toml"),
         # A tiny model plans here: whatever it would do about a critical drift waits for a person.
         "ROWCALL_LEAST_TIERS": "drift-remediate=high",
