@@ -147,8 +147,8 @@ def row(namespace: str, run: int, number: int, emission: Emission, schema: AvroS
         raise AgentError(str(error)) from error
     if len(payload) > RECORD_LIMIT:
         raise AgentError(
-            f"a record for {topic} is {len(payload)} bytes long, of at most {RECORD_LIMIT}; write it to a table and emit "
-            "its key",
+            f"a record for {topic} is {len(payload)} bytes long, of at most {RECORD_LIMIT}; write it to a table and "
+            "emit its key",
             code="record_too_large",
         )
     identity = uuid.uuid5(PRODUCED, f"{namespace}:{run}:{topic}:{number}")

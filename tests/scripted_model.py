@@ -317,12 +317,15 @@ async def _listen(script: Script, port: int, stop: asyncio.Event, ready: Callabl
     server = await loop.create_server(lambda: _Connection(script), "127.0.0.1", port, backlog=2048)
     ready(server.sockets[0].getsockname()[1])
     await stop.wait()
-    server.close()
-    # In several turns: what was accepted in the last one becomes a connection in the next.
-    for _ in range(3):
+    # First no new connections, then the end of those there are, and only then the server: asyncio drops what it had
+    # just accepted, unclosed, when it finds the server closed.
+    for listening in server.sockets:
+        loop.remove_reader(listening.fileno())
+    while script.connections or len(asyncio.all_tasks()) > 1:
         for connection in list(script.connections):
             connection.close()
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0)
+    server.close()
     await server.wait_closed()
 
 

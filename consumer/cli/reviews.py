@@ -51,17 +51,22 @@ reviews.add_command(bypasses)
 )
 @click.option("--agent", help="Only this agent.")
 @click.option("--tier", type=click.Choice(TIERS), help="Only this tier.")
+@click.option("--key", help="Only of this key: a row's, or the one a run was queued with.")
 @click.option("--escalated", is_flag=True, help="Only those that were escalated.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many.")
 @as_json
-def list_(state: str, agent: str | None, tier: str | None, escalated: bool, limit: int, json_output: bool) -> None:
+def list_(
+    state: str, agent: str | None, tier: str | None, key: str | None, escalated: bool, limit: int, json_output: bool
+) -> None:
     """Reviews, the longest waiting first.
 
-    Example: rowcall reviews list --state all --agent order-triage
+    Example: rowcall reviews list --state all --agent order-triage --key 42
     """
     with session() as opened:
         wanted = None if state.lower() == "all" else state
-        rows = operate.list_reviews(opened, state=wanted, agent=agent, tier=tier, escalated=escalated, limit=limit)
+        rows = operate.list_reviews(
+            opened, state=wanted, agent=agent, tier=tier, key=key, escalated=escalated, limit=limit
+        )
     if json_output:
         print_json(rows)
         return

@@ -67,8 +67,8 @@ class Beat:
             self._missed_since = now
         elif now - self._missed_since > self._lease_seconds:
             raise BeatLost(
-                f"no lease could be renewed for {now - self._sent_at:.0f} s while the database answers; the process ends "
-                "so that a new one takes over"
+                f"no lease could be renewed for {now - self._sent_at:.0f} s while the database answers; the process "
+                "ends so that a new one takes over"
             )
 
     def hold(self, job_id: int, epoch: int) -> None:

@@ -52,10 +52,11 @@ def list_reviews(
     state: str | None = "OPEN",
     agent: str | None = None,
     tier: str | None = None,
+    key: str | None = None,
     escalated: bool = False,
     limit: int = 50,
 ) -> list[Row]:
-    """Reviews, the longest waiting first; with `state` None decided ones follow.
+    """Reviews, the longest waiting first; with `state` None decided ones follow. `key` is the run's, as it is shown.
 
     Raises:
         OperatorError: for a state or a tier there is not.
@@ -65,7 +66,8 @@ def list_reviews(
     if tier is not None and tier not in TIERS:
         raise OperatorError(f"there is no tier {tier}; the tiers are {', '.join(TIERS)}")
     wanted = {
-        "state": state and state.upper(), "agent": agent, "tier": tier, "escalated": escalated, "limit": limit,
+        "state": state and state.upper(), "agent": agent, "tier": tier, "key": key, "escalated": escalated,
+        "limit": limit,
     }  # fmt: skip
     return every(session, "list_reviews", wanted)
 

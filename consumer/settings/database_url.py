@@ -16,8 +16,8 @@ _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})|%00")
 _PASSWORDS: Final = ("password", "sslpassword")
 
 POOLER: Final = (
-    "a connection pooler stands between Rowcall and Postgres ({why}), and settings, locks and notifications of a session "
-    "do not survive it. Let DATABASE_URL lead to Postgres itself; other programs may go on using the pooler"
+    "a connection pooler stands between Rowcall and Postgres ({why}), and settings, locks and notifications of a "
+    "session do not survive it. Let DATABASE_URL lead to Postgres itself; other programs may go on using the pooler"
 )
 """What is said where DATABASE_URL leads to a pooler, as PgBouncer in transaction mode."""
 

@@ -5,7 +5,7 @@ SELECT r.id, r.job_id, j.job_type AS agent, r.state, r.code, r.tier, r.reasons, 
     r.superseded_by
 FROM rowcall.reviews r JOIN rowcall.agent_jobs j ON j.id = r.job_id
 WHERE (%(state)s::text IS NULL OR r.state = %(state)s) AND (%(agent)s::text IS NULL OR j.job_type = %(agent)s)
-AND (%(tier)s::text IS NULL OR r.tier = %(tier)s) AND (NOT %(escalated)s OR r.escalated_at IS NOT NULL)
+AND (%(tier)s::text IS NULL OR r.tier = %(tier)s) AND (%(key)s::text IS NULL OR j.key_text = %(key)s) AND (NOT %(escalated)s OR r.escalated_at IS NOT NULL)
 ORDER BY r.state <> 'OPEN', CASE WHEN r.state = 'OPEN' THEN r.id ELSE -r.id END LIMIT %(limit)s;
 
 -- name: review

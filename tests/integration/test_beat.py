@@ -38,8 +38,8 @@ async def test_a_worker_whose_beats_cannot_be_sent_while_the_database_answers_en
         await view.add("doer", {"do": "hang"})
 
         async def end() -> None:
-            # Once a beat has failed there is nothing left to renew.
-            await asyncio.sleep(1.0)
+            # When its lease is over nobody claims it again: there is nothing left to renew.
+            await view.wait_for("SELECT 1 FROM rowcall.agent_jobs WHERE status = 'RUNNING'")
             await view.execute("UPDATE rowcall.agents SET state = 'PAUSED'")
 
         ending = asyncio.create_task(end() if idle else asyncio.sleep(0))

@@ -36,6 +36,7 @@ async def repeat(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
     writer.write(await reader.readuntil(b"\r\n\r\n"))
     await writer.drain()
     writer.close()
+    await writer.wait_closed()
 
 
 async def test_a_secret_that_a_server_repeats_in_its_status_line_is_kept_nowhere(

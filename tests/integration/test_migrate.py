@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import psycopg
 import pytest
 
+import consumer
 from consumer import db, migrate
 from consumer.errors import ConfigurationError, RowcallError
 
@@ -110,3 +112,17 @@ def test_a_schema_of_release_0_1_0_is_brought_up(empty_database: str) -> None:
     assert migrate.migrate(session)[0].version == 3
     migrate.check(session)
     session.close()
+
+
+def test_no_table_is_partitioned_by_a_column_that_changes(database: str) -> None:
+    """A row that moves between partitions fails whoever updates it; the day of an event is fixed by its ID."""
+    with psycopg.connect(database) as session:
+        found = session.execute(
+            "SELECT p.partrelid::regclass::text, a.attname::text FROM pg_partitioned_table p "
+            "JOIN pg_attribute a ON a.attrelid = p.partrelid AND a.attnum = ANY (p.partattrs::smallint[])"
+        ).fetchall()
+    assert found == [("rowcall.processed_events", "day")]
+    folder = Path(consumer.__file__).parent / "sql"
+    written = "".join(path.read_text("utf-8") for path in folder.rglob("*.sql"))
+    assert "INSERT INTO rowcall.processed_events" in written
+    assert "UPDATE rowcall.processed_events" not in written

@@ -266,3 +266,16 @@ async def test_every_decision_stands_in_the_audit_with_who_when_and_what(
     assert (detail["edited"], detail["digest"], detail["decided_digest"]) == (
         True, kept["digest"], kept["decided_digest"],
     )  # fmt: skip
+
+
+async def test_a_review_is_found_by_the_key_of_what_it_is_about(
+    database: str, view: Records, person: db.SyncSession, model: Endpoint
+) -> None:
+    first, review_id = await held(view, database, model)
+    second, _ = await held(view, database, model, id=2)
+    await view.execute(
+        "UPDATE rowcall.agent_jobs SET key_text = CASE id WHEN %s THEN 'order 7' ELSE 'order 8' END", first
+    )
+    (found,) = operate.list_reviews(person, key="order 7")
+    assert (found["id"], found["job_id"]) == (review_id, first) and second != first
+    assert operate.list_reviews(person, key="order 9") == []

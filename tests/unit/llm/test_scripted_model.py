@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import json
 import signal
+import socket
 import subprocess
 import sys
+import threading
+import time
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +22,7 @@ from typing import Any
 import pytest
 
 from consumer import http
+from tests.scripted_model import Reply, serve
 
 ROOT = Path(__file__).parents[3]
 REPLY = {"answer": {"priority": "low"}}
@@ -76,3 +83,28 @@ async def test_nine_hundred_calls_wait_at_once(running: Running) -> None:
         calls = [post(client, running, str(number), {"kind": "slow"}) for number in range(900)]
         answers = await asyncio.gather(*calls)
     assert all(answer.ok for answer in answers) and len(running.log.read_text("utf-8").splitlines()) == 900
+
+
+def test_an_endpoint_that_ends_while_others_connect_leaves_no_connection_behind() -> None:
+    """Or whichever later test collects it fails in its place."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for _ in range(4):
+            ended = threading.Event()
+            with serve(Reply({})) as endpoint:
+                knocking = [threading.Thread(target=knock, args=(endpoint.port, ended)) for _ in range(4)]
+                for thread in knocking:
+                    thread.start()
+                time.sleep(0.02)
+            ended.set()
+            for thread in knocking:
+                thread.join(10)
+        gc.collect()
+    assert [str(warning.message) for warning in told if issubclass(warning.category, ResourceWarning)] == []
+
+
+def knock(port: int, ended: threading.Event) -> None:
+    """Connect again and again."""
+    while not ended.is_set():
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            pass
