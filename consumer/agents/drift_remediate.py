@@ -3,7 +3,8 @@
 Woken by drift.critical, one run at a time for a monitor's segment, since the message key orders them. Notifying the
 owners runs by itself, putting the segment into quarantine waits for a review, pausing an agent needs approval before
 anything happens. Attempts are bounded: three in a row on one segment without a recovery, each after a longer pause,
-and then a row in public.drift_actions says `gave_up`. A recovery ends the count.
+and then a row in public.drift_actions says `gave_up`, once. A recovery ends the count. A further attempt is made when
+the monitor tells a critical drift again: of another episode, or of the same one where the monitor has `remind`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, StringConstraints
 
 from consumer.agents.door import Agent, Context, Reader, StepKind, Tier, Transaction
-from consumer.errors import RetryLater
+from consumer.errors import Cancel, RetryLater
 from consumer.records import Event
 
 TOPIC: Final = "drift.critical"
@@ -80,6 +81,8 @@ async def remediate(ctx: Context, event: Event) -> Remediation:
         return Remediation(action="recovered", target="", reason=f"The monitor reports: {drift['message'][:350]}")
     # Not a step: a run that waited must see what is there now.
     tried = await earlier_actions(ctx.sql, drift["monitor"], drift["segment"])
+    if any(row["action"] == "gave_up" for row in tried):
+        raise Cancel("given up on this segment already, as public.drift_actions says; a recovery ends that")
     if len(tried) >= ATTEMPTS:
         names = ", ".join(row["action"] for row in tried)
         return Remediation(action="gave_up", target="", reason=f"{len(tried)} actions did not help: {names}")
@@ -96,7 +99,7 @@ async def earlier_actions(sql: Reader, monitor: str, segment: str | None) -> lis
     return await sql.rows(
         "SELECT action, target, reason, extract(epoch FROM now() - taken_at)::float8 AS age "
         "FROM public.drift_actions a WHERE monitor = %s AND segment IS NOT DISTINCT FROM %s::text "
-        "AND action NOT IN ('recovered', 'gave_up') "
+        "AND action <> 'recovered' "
         "AND taken_at > coalesce((SELECT max(taken_at) FROM public.drift_actions r WHERE r.monitor = a.monitor "
         "AND r.segment IS NOT DISTINCT FROM a.segment AND r.action = 'recovered'), '-infinity') "
         "ORDER BY taken_at DESC LIMIT 10",

@@ -92,10 +92,8 @@ class Timeless:
 class Track:
     """A pair of windows over standardised values, and the level it holds until the values have come back."""
 
-    __slots__ = (
-        *("_critical_effect", "_effect", "_hysteresis", "_learn", "_settle"),
-        *("held", "pair", "reference", "returning", "shift", "suspected"),
-    )
+    __slots__ = ("_critical_effect", "_effect", "_hysteresis", "_learn", "_settle", "held", "pair", "reference",
+                 "returning", "shift", "suspected")  # fmt: skip
 
     def __init__(self, options: Options, *, share: int = 1) -> None:
         """`share`: how many tracks share the chance of a false alarm."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from producers.drift.detectors import LEARNING, OK
+from producers.drift.detectors import CRITICAL, LEARNING, OK
 
 NAMES: Final = ("ok", "warning", "critical")
 
 
 class Turn(NamedTuple):
-    """What is to be told: level 1 or 2, `raised` or `recovered`, and the state before."""
+    """What is to be told: level 1 or 2, `raised` or `recovered`, the state before, and which reminder it is, if one."""
 
     level: int
     turn: str
@@ -23,21 +23,25 @@ class Turn(NamedTuple):
     episode: int
     began_at: float
     at: float
+    reminder: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How many readings confirm a level and a recovery, and how long nothing is raised after one, in seconds."""
+    """How many readings confirm a level and a recovery; seconds without a raise after one; seconds after which a critical
+    episode is told again (0: never).
+    """
 
     confirm: int
     recover: int
     cooldown: float
+    remind: float = 0.0
 
 
 class Alarm:
     """The state of one segment."""
 
-    __slots__ = ("above", "began_at", "below", "cooldown_until", "number", "raised", "state")
+    __slots__ = ("above", "began_at", "below", "cooldown_until", "number", "raised", "reminders", "state", "told_at")
 
     def __init__(self) -> None:
         self.state = "warming"
@@ -45,13 +49,14 @@ class Alarm:
         self.number = 0
         self.above, self.below = 0, 0
         self.began_at, self.cooldown_until = 0.0, 0.0
+        self.told_at, self.reminders = 0.0, 0
 
     def step(self, level: int, at: float, rules: Rules) -> list[Turn]:
         """Take the detector's level; what is to be told, warnings before criticals."""
         if level == self.raised and (level or self.state == "ok"):
             self.above = self.below = 0
             self.state = NAMES[level]
-            return []
+            return self._remind(at) if level == CRITICAL and 0 < rules.remind <= at - self.told_at else []
         if level == LEARNING:
             self.state = NAMES[self.raised] if self.raised else "warming"
             return []
@@ -83,11 +88,14 @@ class Alarm:
 
     def dump(self) -> list[Any]:
         """As JSON."""
-        return [self.state, self.raised, self.number, self.above, self.below, self.began_at, self.cooldown_until]
+        return [self.state, self.raised, self.number, self.above, self.below, self.began_at, self.cooldown_until,
+                self.told_at, self.reminders]  # fmt: skip
 
     def load(self, state: list[Any]) -> None:
         """Take what `dump` gave."""
-        (self.state, self.raised, self.number, self.above, self.below, self.began_at, self.cooldown_until) = state
+        self.state, self.raised, self.number, self.above, self.below, self.began_at, self.cooldown_until = state[:7]
+        # States of before there were reminders have none.
+        self.told_at, self.reminders = state[7:] or (self.began_at, 0)
 
     def _raise(self, level: int, at: float) -> list[Turn]:
         if not self.raised:
@@ -98,7 +106,12 @@ class Alarm:
             turns.append(Turn(reached, "raised", self.state, self.number, self.began_at, at))
             self.state = NAMES[reached]
         self.raised, self.above = level, 0
+        self.told_at, self.reminders = at, 0
         return turns
+
+    def _remind(self, at: float) -> list[Turn]:
+        self.told_at, self.reminders = at, self.reminders + 1
+        return [Turn(CRITICAL, "raised", self.state, self.number, self.began_at, at, self.reminders)]
 
     def _recover(self, at: float, rules: Rules) -> list[Turn]:
         turns = [Turn(level, "recovered", NAMES[self.raised], self.number, self.began_at, at)

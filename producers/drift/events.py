@@ -33,11 +33,13 @@ def of(told: Told, topics: Topics) -> Event:
     monitor, turn, reading = told.monitor, told.turn, told.reading
     segment = told.segment if monitor.segment else None
     level = ("warning", "critical")[turn.level - 1]
-    number = identity("drift", monitor.name, segment or "", turn.episode, level, turn.turn)
+    again = (turn.reminder,) if turn.reminder else ()
+    number = identity("drift", monitor.name, segment or "", turn.episode, level, turn.turn, *again)
     episode = str(identity("drift episode", monitor.name, segment or "", turn.episode))
     at = _moment(turn.at)
     where = f"{monitor.name}{'' if segment is None else f' [{segment}]'}"
-    message = f"{where}: {level} {turn.turn}; {reading.note}"
+    still = f", told again ({turn.reminder})" if turn.reminder else ""
+    message = f"{where}: {level} {turn.turn}{still}; {reading.note}"
     if monitor.watch in _MEASURES:
         record: dict[str, Any] = {
             "queue": segment or "", "measure": _MEASURES[monitor.watch], "turn": turn.turn, "level": level,

@@ -50,6 +50,7 @@ class Monitor(BaseModel):
             (0: any that is sure, however small); settle: values a recovery needs.
         confirm, recover: readings in a row that raise a level and end an episode.
         cooldown: seconds after a recovery in which nothing is raised.
+        remind: seconds after which a critical episode that goes on is told again, while values come; 0 for never.
         late: seconds behind the segment's newest value at which a value is left out.
         no_data_after: seconds without a value after which the state is no_data.
         start: of a topic read for the first time: `latest` or `earliest`.
@@ -83,6 +84,7 @@ class Monitor(BaseModel):
     confirm: int = Field(1, ge=1)
     recover: int = Field(1, ge=1)
     cooldown: float = Field(300.0, ge=0)
+    remind: float = Field(0.0, ge=0)
     late: float = Field(3600.0, gt=0)
     no_data_after: float | None = Field(None, gt=0)
     start: Literal["latest", "earliest"] = "latest"
@@ -143,7 +145,7 @@ class Monitor(BaseModel):
     @cached_property
     def rules(self) -> Rules:
         """Those of its episodes."""
-        return Rules(self.confirm, self.recover, self.cooldown)
+        return Rules(self.confirm, self.recover, self.cooldown, self.remind)
 
     @cached_property
     def fingerprint(self) -> str:

@@ -195,3 +195,44 @@ async def test_one_segment_is_never_remediated_twice_at_once(stage: Stage) -> No
     await stage.until(first, "WAITING_REVIEW", plan("quarantine_segment", "EUR"))
     (row,) = await stage.rows(f"SELECT status FROM rowcall.agent_jobs WHERE id = {second}")
     assert row["status"] == "PENDING"
+
+
+async def taken(stage: Stage, *actions: str) -> None:
+    """Actions of the past, an hour apart."""
+    for number, action in enumerate(actions):
+        await stage.session.execute(
+            "INSERT INTO public.drift_actions (event_id, episode, monitor, segment, action, target, reason, taken_at)"
+            " VALUES (%s, 'e', 'order-amounts', 'EUR', %s, '', 'because', now() - make_interval(hours => %s))",
+            (f"past-{number}", action, len(actions) - number),
+        )
+
+
+async def test_recovery_ends_the_count_of_attempts(stage: Stage) -> None:
+    await taken(stage, "notify_owner", "notify_owner", "notify_owner", "gave_up", "recovered")
+    job = await stage.drift("drift-remediate", 2)
+    await stage.until(job, "SUCCEEDED", plan("notify_owner"))
+    assert (await stage.actions())[-1] == "notify_owner"
+    assert stage.calls == 1
+
+
+async def test_further_attempt_is_made_when_the_drift_is_told_again(stage: Stage) -> None:
+    await taken(stage, "notify_owner", "quarantine_segment")
+    job = await stage.drift("drift-remediate", 2, previous_state="critical")
+    await stage.until(job, "SUCCEEDED", plan("notify_owner"))
+    assert (await stage.actions())[-1] == "notify_owner"
+
+
+async def test_giving_up_is_said_once(stage: Stage) -> None:
+    await taken(stage, "notify_owner", "notify_owner", "notify_owner", "gave_up")
+    job = await stage.drift("drift-remediate", 2)
+    await stage.until(job, "CANCELLED")
+    (row,) = await stage.rows(f"SELECT last_error FROM rowcall.agent_jobs WHERE id = {job}")
+    assert "given up on this segment already" in row["last_error"]
+    assert ((await stage.actions()).count("gave_up"), stage.calls) == (1, 0)
+
+
+async def test_attempts_of_one_segment_do_not_count_for_another(stage: Stage) -> None:
+    await taken(stage, "notify_owner", "notify_owner", "notify_owner")
+    job = await stage.drift("drift-remediate", 2, segment="USD")
+    await stage.until(job, "SUCCEEDED", plan("notify_owner"))
+    assert (await stage.actions())[-1] == "notify_owner"

@@ -1,7 +1,8 @@
 -- keep_limits: what is due of the limits now and then, by one session at a time: reservations of dead runs go back, holds
 -- that are over let their lanes go (a storm's at its own pace, oldest first), and runs parked for a budget that is no
 -- longer spent go back to PENDING at their place in their lanes. Returns each hold once when it began and once when it
--- ended, for the alert; both stand in the audit.
+-- ended, for the alert; both stand in the audit. What calls of ended runs have spent goes after 100 days: budgets keep
+-- their sums beside it, and only a run and its root add it up.
 CREATE FUNCTION rowcall.keep_limits(p_limit integer)
 RETURNS TABLE (event text, reason text, agent text, tenant text, topic text, detail text) LANGUAGE plpgsql
     SET enable_seqscan = off
@@ -16,6 +17,13 @@ DECLARE
     v_ids bigint[];
     v_nothing text[];
 BEGIN
+    IF (SELECT at FROM rowcall.spend ORDER BY id LIMIT 1) < rowcall.now() - interval '100 days' THEN
+        DELETE FROM rowcall.spend WHERE id IN (
+            SELECT s.id FROM (SELECT id, state, at, job_id FROM rowcall.spend ORDER BY id LIMIT p_limit) s
+            WHERE s.state <> 'RESERVED' AND s.at < rowcall.now() - interval '100 days' AND NOT EXISTS (
+                SELECT FROM rowcall.agent_jobs j WHERE j.id = s.job_id
+                AND j.status NOT IN ('SUCCEEDED', 'FAILED', 'REJECTED', 'CANCELLED')));
+    END IF;
     IF NOT EXISTS (SELECT FROM rowcall.holds) AND NOT EXISTS (SELECT FROM rowcall.spend WHERE state = 'RESERVED')
         AND NOT EXISTS (SELECT FROM rowcall.agent_jobs WHERE status = 'PARKED' AND reason = 'budget')
         OR NOT pg_try_advisory_xact_lock(hashtext('rowcall.keep_limits'))

@@ -14,9 +14,10 @@ import pytest
 
 from consumer.kafka import Record
 from consumer.wire import Decoder
+from producers.drift import events
 from producers.drift.engine import Engine, Key, Sample
 from producers.drift.messages import Messages
-from producers.drift.monitors import Monitor
+from producers.drift.monitors import Monitor, Topics
 from producers.drift.store import Seen
 from tests.envelopes import ORDERS, change, order
 
@@ -144,6 +145,25 @@ def test_segments_recover_by_themselves_and_share_no_episode() -> None:
     told = watched.feed([{"v": 50, "s": "a"}, {"v": 50, "s": "b"}, {"v": 1, "s": "a"}])
     assert [turn for _, _, turn in told] == ["raised", "raised", "recovered"]
     assert watched.engine.dirty["m", "b"].alarm.raised == 1
+
+
+def test_critical_episode_that_goes_on_is_told_again_only_where_the_monitor_wants_it() -> None:
+    quiet = Watched(BOUND)
+    assert quiet.values(*[500] * 100) == [(1, "raised"), (2, "raised")]
+    watched = Watched(BOUND | {"remind": 30})
+    assert watched.values(*[500] * 30) == [(1, "raised"), (2, "raised")]
+    watched.restart()
+    assert watched.values(*[500] * 40) == [(2, "raised")] * 2
+    assert watched.values(1, *[50] * 100) == [(2, "recovered"), (1, "recovered"), (1, "raised")]
+
+
+def test_reminders_have_ids_of_their_own() -> None:
+    watched = Watched(BOUND | {"remind": 30})
+    watched.engine.feed(watched.monitors, [Sample({"v": 500}, float(at), float(at)) for at in range(100)])
+    found = [events.of(told, Topics()) for told in watched.engine.told]
+    assert [event.topic for event in found] == ["drift.warning", *["drift.critical"] * 4]
+    assert len({event.id for event in found}) == 5
+    assert len({orjson.loads(event.payload)["episode"] for event in found}) == 1
 
 
 def record(identifier: str, value: Any, at_ms: int, offset: int) -> Record:
