@@ -52,6 +52,12 @@ class _Handler(socketserver.StreamRequestHandler):
         self.encrypted = self.inside_tls
         self.recipients: list[str] = []
 
+    def finish(self) -> None:
+        try:
+            super().finish()
+        finally:
+            self.request.close()
+
     def handle(self) -> None:
         self.say("greeting", "220 here")
         while line := self.rfile.readline():

@@ -42,8 +42,8 @@ def test(channel: str | None, json_output: bool) -> None:
     if json_output:
         print_json(rows)
     else:
-        print_table(rows, ("channel", "type", "result", "seconds", "said"), empty="no channels")
-    click.get_current_context().exit(max(_EXIT[row["result"]] for row in rows))
+        print_table(rows, ("channel", "type", "outcome", "seconds", "said"), empty="no channels")
+    click.get_current_context().exit(max(_EXIT[row["outcome"]] for row in rows))
 
 
 def _chosen(routes: list[Route], name: str | None) -> list[Route]:
@@ -54,15 +54,15 @@ def _chosen(routes: list[Route], name: str | None) -> list[Route]:
 
 
 def _tried(route: Route) -> dict[str, Any]:
-    begun, result, said = time.monotonic(), "delivered", ""
+    begun, outcome, said = time.monotonic(), "delivered", ""
     try:
         route.channel.send(_alert(route.name))
     except Outage as error:
-        result, said = "outage", redact(str(error))
+        outcome, said = "outage", redact(str(error))
     except ConfigurationError as error:
-        result, said = "refused", redact(str(error))
+        outcome, said = "refused", redact(str(error))
     seconds = round(time.monotonic() - begun, 2)
-    return {"channel": route.name, "type": route.type, "result": result, "seconds": seconds, "said": said}
+    return {"channel": route.name, "type": route.type, "outcome": outcome, "seconds": seconds, "said": said}
 
 
 def _alert(channel: str) -> Alert:

@@ -108,6 +108,8 @@ def _route(path: Path, name: str, table: Any, environment: Mapping[str, str], to
     where = f"{path}: channel {name}"
     if NAME.fullmatch(name) is None:
         raise ConfigurationError(f"{where}: a name has small letters, digits, - and _, up to 64")
+    if not isinstance(table, dict):
+        raise ConfigurationError(f"{path}: write a table [channel.{name}]; {name} is none")
     try:
         declared: AnyChannel = _TABLES.validate_python(table)
     except ValidationError as error:

@@ -1,9 +1,8 @@
 """The channel `email`: an alert as a mail, by SMTP, SMTP with STARTTLS, or SMTP inside TLS.
 
 A mail that is sent again has the same Message-ID, made from the alert's ID; who has had it while this process lived
-does not get it again. One deadline holds from connecting to the last
-answer. Answers 4xx and broken connections
-are an outage, 5xx and a certificate that is not trusted need an operator.
+does not get it again. One deadline holds from connecting to the last answer. Answers 4xx and broken connections are an
+outage, 5xx and a certificate that is not trusted need an operator.
 """
 
 from __future__ import annotations
@@ -161,7 +160,7 @@ def _connected(server: Server, until: float) -> Iterator[smtplib.SMTP]:
             session.ehlo()
             session.starttls(context=_trust(server))
         yield session
-        session.quit()
+        _leave(session)
     except (smtplib.SMTPServerDisconnected, OSError) as error:
         if over.is_set():
             raise TimeoutError from error
@@ -169,6 +168,14 @@ def _connected(server: Server, until: float) -> Iterator[smtplib.SMTP]:
     finally:
         clock.cancel()
         session.close()
+
+
+def _leave(session: smtplib.SMTP) -> None:
+    try:
+        session.quit()
+    except (smtplib.SMTPException, OSError):
+        # The mail is taken; a server that does not say goodbye changes nothing.
+        return
 
 
 def _connection(server: Server, until: float) -> socket.socket:

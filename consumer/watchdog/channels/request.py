@@ -1,8 +1,8 @@
 """One HTTP request with one deadline for all of it, for the webhook and the ping.
 
-Before it, a channel has something to say; after it, the channel decides what the status means. Promises:
-connecting, sending and reading together take no longer than asked; no error names more of a URL than its host, for the path of
-such URLs is often the secret.
+Before it, a channel has something to say; after it, the channel decides what the status means. Promises: connecting,
+sending and reading together take no longer than asked; no error names more of a URL than its host, for the path of such
+URLs is often the secret.
 """
 
 from __future__ import annotations

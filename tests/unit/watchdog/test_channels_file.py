@@ -46,7 +46,7 @@ def loaded(folder: Path, text: str, **environment: str) -> list[Route]:
         ("[other]", "write a table"),
         ("channel = 1", "write a table"),
         ("x =", "is not TOML"),
-        ("[channel]\na = 1", "channel a: type: write"),
+        ("[channel]\na = 1", "write a table"),
         ("[channel.a]", 'channel a: type: write "webhook"'),
         ("[channel.a]\ntype='sms'", "channel a: type: write"),
         ("[channel.'A B']\ntype='topic'", "small letters"),
@@ -82,7 +82,7 @@ def test_what_is_wrong_is_named_with_its_place_and_what_to_do(tmp_path: Path, te
 
 
 def test_a_file_that_is_not_there_is_named_with_its_setting(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="ROWCALL_WATCHDOG names .*nowhere"):
+    with pytest.raises(ConfigurationError, match=r"ROWCALL_WATCHDOG names .*nowhere"):
         load(tmp_path / "nowhere", settings.load({}), topic=Kept)
 
 
@@ -152,7 +152,7 @@ def test_the_test_alert_goes_through_each_channel_and_says_what_each_answered(tm
         all_of_them = run(tmp_path, text, "--json")
         one = run(tmp_path, text, "good")
         later = run(tmp_path, text, "later", "--json")
-    assert [(row["channel"], row["result"]) for row in json.loads(all_of_them.stdout)] == [
+    assert [(row["channel"], row["outcome"]) for row in json.loads(all_of_them.stdout)] == [
         ("good", "delivered"), ("later", "outage"), ("wrong", "refused"), ("run", "refused"),
     ]  # fmt: skip
     assert (all_of_them.exit_code, one.exit_code, later.exit_code) == (78, 0, 69)

@@ -43,7 +43,7 @@ def test_a_program_that_reads_nothing_has_still_delivered() -> None:
 
 
 def test_exit_75_and_a_signal_are_outages(tmp_path: Path) -> None:
-    with pytest.raises(Outage, match="tried later.*busy"):
+    with pytest.raises(Outage, match=r"tried later.*busy"):
         Command("page", program(tmp_path, "echo busy >&2; exit 75")).send(alert())
     with pytest.raises(Outage, match="signal 9"):
         Command("page", program(tmp_path, "kill -9 $$")).send(alert())

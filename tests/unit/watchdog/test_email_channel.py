@@ -54,7 +54,7 @@ def test_nothing_in_an_alert_becomes_a_header_or_a_command(end: str) -> None:
         "from", "to", "subject", "date", "message-id", "auto-submitted", "content-type", "content-transfer-encoding",
         "mime-version",
     ])  # fmt: skip
-    assert [line.split(" ")[0] for line in mailbox.commands] == ["ehlo", "mail", "rcpt", "rcpt", "data", "QUIT"]
+    assert [line.split(" ")[0] for line in mailbox.commands] == ["ehlo", "mail", "rcpt", "rcpt", "data", "quit"]
 
 
 def test_starttls_encrypts_before_the_password_is_said(certificate: Path) -> None:
@@ -109,10 +109,10 @@ def test_a_wrong_password_needs_an_operator_and_is_not_shown(certificate: Path) 
 def test_4xx_is_an_outage_and_5xx_needs_an_operator_wherever_it_comes(word: str) -> None:
     with mail_server() as mailbox:
         mailbox.answers[word] = "451 later please"
-        with pytest.raises(Outage, match="451.*later please"):
+        with pytest.raises(Outage, match=r"451.*later please"):
             channel(mailbox.port, PEOPLE[0]).send(alert())
         mailbox.answers[word] = "554 never"
-        with pytest.raises(ConfigurationError, match="554.*never"):
+        with pytest.raises(ConfigurationError, match=r"554.*never"):
             channel(mailbox.port, PEOPLE[0]).send(alert())
 
 

@@ -57,7 +57,7 @@ def test_an_answer_for_good_needs_an_operator_and_says_what_to_do(status: int, a
 def test_the_deadline_holds_for_the_whole_request_however_the_server_drips() -> None:
     with dripping(b"HTTP/1.1 200 OK\r\nx: ", b"y") as port:
         begun = time.monotonic()
-        with pytest.raises(Outage, match="within 0.5 s") as raised:
+        with pytest.raises(Outage, match=r"within 0\.5 s") as raised:
             Webhook("pager", f"http://127.0.0.1:{port}/", SECRET, seconds=0.5).send(alert())
     assert raised.value.code == "timeout"
     assert time.monotonic() - begun < 20
