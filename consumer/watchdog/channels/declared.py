@@ -15,12 +15,16 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_vali
 from consumer.watchdog.channels import request
 
 State = Literal["late", "overdue", "failed", "stuck", "no_output", "gap", "recovered"]
-Kind = Literal["agent", "schedule", "process", "connector", "loop", "detector", "watchdog"]
+Kind = Literal[
+    "agent", "run", "result", "output", "queue", "fleet", "process", "schedule", "connector", "observer", "watchdog"
+]
 _Variable = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]{0,99}$")]
 _Text = Annotated[str, StringConstraints(min_length=1, max_length=4096, pattern=r"^[^\x00]+$")]
 # Nothing that could end a header or an SMTP command.
 _Address = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9.-]{1,255}$")]
 _Host = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.:_-]{1,255}$")]
+LONGEST_SECONDS: Final = 100.0
+"""What a channel may take for one alert: below the time after which another watchdog sends it."""
 _PORTS: Final = {"starttls": 587, "tls": 465, "plain": 25}
 
 
@@ -47,7 +51,7 @@ class WebhookChannel(Declared):
     url: str = ""
     url_from: _Variable | None = None
     secret: _Variable
-    timeout_seconds: float = Field(10.0, gt=0, le=120)
+    timeout_seconds: float = Field(10.0, gt=0, le=LONGEST_SECONDS)
 
     @model_validator(mode="after")
     def _one_address(self) -> WebhookChannel:
@@ -70,7 +74,7 @@ class EmailChannel(Declared):
     sender: _Address
     to: Annotated[list[_Address], Field(min_length=1, max_length=50)]
     ca_file: str = ""
-    timeout_seconds: float = Field(30.0, gt=0, le=300)
+    timeout_seconds: float = Field(30.0, gt=0, le=LONGEST_SECONDS)
 
     @property
     def port_in_force(self) -> int:
@@ -92,7 +96,7 @@ class CommandChannel(Declared):
     type: Literal["command"]
     command: Annotated[list[_Text], Field(min_length=1, max_length=100)]
     environment: Annotated[list[_Variable], Field(max_length=50)] = []
-    timeout_seconds: float = Field(30.0, gt=0, le=600)
+    timeout_seconds: float = Field(30.0, gt=0, le=LONGEST_SECONDS)
 
     @field_validator("command")
     @classmethod
