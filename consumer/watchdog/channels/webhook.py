@@ -23,6 +23,7 @@ from consumer.watchdog.channels import request
 from consumer.watchdog.channels.wording import document, moment
 
 _DEPENDENCY: Final = "webhook"
+_SHORTEST_KEY: Final = 16
 _LATER: Final = frozenset({408, 425, 429})
 _ADVICE: Final = {
     401: "the receiver does not take the signature: give both sides the same secret",
@@ -41,18 +42,23 @@ class Webhook:
         """`secret` is base64, with or without `whsec_`; `seconds` bounds a request as a whole.
 
         Raises:
-            ConfigurationError: the secret is no base64.
+            ConfigurationError: the secret is no base64, or too short.
         """
         self.name = name
         self._url = url
         self._seconds = seconds
         try:
-            self._signer = Signer(_key(secret))
+            key = _key(secret)
         except (binascii.Error, ValueError):
             raise ConfigurationError(
                 f"channel {name}: a secret of Standard Webhooks is base64, with or without whsec_; "
                 "make one with `openssl rand -base64 32`"
             ) from None
+        if len(key) < _SHORTEST_KEY:
+            raise ConfigurationError(
+                f"channel {name}: the secret is shorter than {_SHORTEST_KEY} bytes and can be guessed"
+            )
+        self._signer = Signer(key)
 
     def send(self, alert: Alert) -> None:
         """Post it; see `Channel.send`."""

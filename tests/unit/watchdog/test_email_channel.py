@@ -127,6 +127,17 @@ def test_who_has_had_the_mail_does_not_get_it_again() -> None:
     assert [recipients for recipients, _ in mailbox.mails] == [[PEOPLE[1]], [PEOPLE[0]], PEOPLE]
 
 
+def test_who_can_be_tried_again_is_before_who_never_can() -> None:
+    with mail_server() as mailbox:
+        mail = channel(mailbox.port)
+        mailbox.answers |= {"RCPT:ada@example.org": "550 unknown", "RCPT:grace@example.org": ["450 greylisted"]}
+        with pytest.raises(Outage, match="grace"):
+            mail.send(alert())
+        with pytest.raises(ConfigurationError, match="ada"):
+            mail.send(alert())
+    assert [recipients for recipients, _ in mailbox.mails] == [[PEOPLE[1]]]
+
+
 @pytest.mark.parametrize(("first", "drop"), [(b"", b"2"), (b"220 here\r\n", b"250-more\r\n")])
 def test_the_deadline_holds_for_the_whole_mail_however_the_server_drips(first: bytes, drop: bytes) -> None:
     with dripping(first, drop) as port:

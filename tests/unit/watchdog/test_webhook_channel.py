@@ -77,5 +77,7 @@ def test_nobody_there_is_an_outage_that_does_not_show_the_path() -> None:
 
 def test_a_secret_that_is_no_base64_is_refused_without_being_shown() -> None:
     with pytest.raises(ConfigurationError, match="base64") as raised:
-        Webhook("pager", "http://127.0.0.1/", "geheim!geheim!geheim")
-    assert "geheim" not in str(raised.value)
+        Webhook("pager", "http://127.0.0.1/", "geheim!geheim!geheim!geheim!")
+    with pytest.raises(ConfigurationError, match="can be guessed") as short:
+        Webhook("pager", "http://127.0.0.1/", "whsec_geheimgeheim")
+    assert "geheim" not in str(raised.value) + str(short.value)
