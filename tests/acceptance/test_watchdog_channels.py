@@ -96,7 +96,7 @@ def test_an_agent_that_subscribes_is_woken_by_an_alert(stack: StackInfo, databas
             eventually(
                 "the agent starts at now", lambda: session.execute("SELECT 1 FROM rowcall.agent_starts").fetchall()
             )
-            done = subprocess.run(test, env=environment, capture_output=True, timeout=90, check=True, cwd=ROOT)
+            subprocess.run(test, env=environment, capture_output=True, timeout=90, check=True, cwd=ROOT)
             found = eventually("the agent has run", lambda: session.execute(
                 "SELECT result->>'subject', result->>'state' FROM rowcall.agent_jobs WHERE status = 'SUCCEEDED'"
             ).fetchall())  # fmt: skip

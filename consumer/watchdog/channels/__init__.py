@@ -42,7 +42,7 @@ _TABLES: Final[TypeAdapter[Any]] = TypeAdapter(AnyChannel)
 _RECOVERED: Final = frozenset({"up", "recovered"})
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Route:
     """A channel and what it is told of; itself a channel."""
 
