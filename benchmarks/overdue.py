@@ -16,7 +16,8 @@ from typing import Any, Final
 
 import fastavro
 import orjson
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 import schemas
 from benchmarks.figures import Measured, NotMeasured, percentile, summary
