@@ -60,8 +60,10 @@ class Command:
         with tempfile.TemporaryFile() as given:
             given.write(orjson.dumps(told))
             given.seek(0)
-            with self._start(given, variables) as process:
-                code, said = _run(process, time.monotonic() + self._seconds)
+            process = self._start(given, variables)
+        assert process.stderr is not None
+        with process.stderr:
+            code, said = _run(process, time.monotonic() + self._seconds)
         if code is None:
             raise Outage(
                 f"channel {self.name}: {self._arguments[0]} ran longer than {self._seconds:g} s and was killed with "
@@ -121,8 +123,12 @@ def _run(process: subprocess.Popen[bytes], until: float) -> tuple[int | None, st
                 # It has closed stderr and goes on.
                 look.unregister(descriptor)
     if code is None:
-        # The leader is not reaped, so the group's number cannot be another's.
-        os.killpg(process.pid, signal.SIGKILL)
+        try:
+            # The leader is not reaped, so the group's number cannot be another's.
+            os.killpg(process.pid, signal.SIGKILL)
+        except PermissionError:
+            # It runs as another user, who alone can end it; no alert waits for that.
+            return None, ""
         process.wait()
         return None, ""
     while time.monotonic() < until and look.poll(0) and (read := os.read(descriptor, 65536)):
