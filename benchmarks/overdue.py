@@ -77,7 +77,9 @@ def measure(services: Services) -> Measured:
 def _topic(servers: str) -> None:
     """With the broker's time of appending in each record, not the sender's."""
     topic = NewTopic(TOPIC, num_partitions=1, replication_factor=1, config={"message.timestamp.type": "LogAppendTime"})
-    AdminClient({"bootstrap.servers": servers}).create_topics([topic])[TOPIC].result(30)
+    # The client ends what it does when it is collected.
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_topics([topic])[TOPIC].result(30)
 
 
 def _spans(settings: Any) -> dict[str, float]:
