@@ -35,6 +35,7 @@ BENCHMARKS: Final = (
     "memory",
     "webhooks",
     "drift",
+    "overdue",
 )
 OUTPUT: Final = Path(__file__).parents[1] / "build" / "bench.json"
 

@@ -57,6 +57,7 @@ TARGETS: Final[Mapping[str, Target]] = {
     "drift_warning_after_critical": Target("<=", 0),
     "drift_updates_per_s": Target(">=", 20_000),
     "drift_event_ms_p99": Target("<=", 1000),
+    "overdue_alert_ms_after_due": Target("<=", 2000),
 }
 
 

@@ -57,13 +57,20 @@ class ConfigurationError(RowcallError):
 
 
 class Outage(RowcallError):
-    """A dependency does not answer. `dependency` is one of database, broker, registry, connect, model."""
+    """A dependency does not answer.
+
+    `dependency` is one of database, broker, registry, connect, model, or a way out of the watchdog's alerts (webhook,
+    email, command, ping); `retry_after_seconds` is its own wish, if it named one.
+    """
 
     code = "outage"
 
-    def __init__(self, message: str, *, dependency: str, code: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, dependency: str, code: str | None = None, retry_after_seconds: float | None = None
+    ) -> None:
         super().__init__(message, code=code)
         self.dependency = dependency
+        self.retry_after_seconds = retry_after_seconds
 
 
 class TransactionConflict(RowcallError):

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from consumer.errors import ConfigurationError
 from consumer.settings.fields import Settings
 
-__all__ = ["Settings", "load"]
+__all__ = ["Settings", "load", "variable"]
 
 
 def load(environment: Mapping[str, str] | None = None) -> Settings:
@@ -28,7 +28,7 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
     values = {}
     for field in Settings.model_fields.values():
         name = str(field.alias)
-        if (text := _read(source, name)) is not None:
+        if (text := variable(source, name)) is not None:
             values[name] = text
     try:
         settings = Settings.model_validate(values)
@@ -39,7 +39,12 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
     return settings
 
 
-def _read(source: Mapping[str, str], name: str) -> str | None:
+def variable(source: Mapping[str, str], name: str) -> str | None:
+    """The value of NAME, or the content of the file that NAME_FILE names; None where neither is set.
+
+    Raises:
+        ConfigurationError: both are set, or the file cannot be read.
+    """
     path = source.get(f"{name}_FILE")
     if path is None:
         return source.get(name)

@@ -182,6 +182,15 @@ class Settings(BaseModel):
         alias="ROWCALL_DRIFT_KEEP_DAYS",
         description="days for which sent drift events and retired monitors are kept",
     )
+    watchdog: str = Field("", alias="ROWCALL_WATCHDOG", description="TOML file of the watchdog's channels")
+    watchdog_ping_url: SecretStr | None = Field(
+        None,
+        alias="ROWCALL_WATCHDOG_PING_URL",
+        description="URL that is asked for while the watchdog works, for a switch outside that rings when that stops",
+    )
+    watchdog_ping_seconds: float = Field(
+        60.0, gt=0, alias="ROWCALL_WATCHDOG_PING_SECONDS", description="least pause between two such pings"
+    )
     webhooks: str = Field("", alias="ROWCALL_WEBHOOKS", description="TOML file of webhook sources")
     webhook_host: str = Field("127.0.0.1", alias="ROWCALL_WEBHOOK_HOST", description="address of the webhook endpoint")
     webhook_port: int = Field(

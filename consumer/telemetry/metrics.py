@@ -224,6 +224,9 @@ DRIFT_VALUES: Final = Metric(
     "values that monitors met. fed: given to a detector; the others left it as it was",
     {"monitor": (), "outcome": ()},
 )
+WATCHDOG_PINGS: Final = Metric(
+    "watchdog_pings", "counter", "pings of the switch outside", {"result": ("answered", "failed")}
+)
 WEBHOOKS: Final = Metric(
     "webhooks",
     "counter",

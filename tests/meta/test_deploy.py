@@ -19,15 +19,19 @@ import yaml
 from consumer import settings
 from consumer.connect.config import database_variables
 from consumer.settings import Settings
+from consumer.watchdog.alert import Alert
+from consumer.watchdog.channels import load as load_channels
 from debezium import connect as local_connect
 from debezium.postgres import REGISTRY_DATABASE
+from producers.drift.monitors import load as load_monitors
 from tests.meta.test_images import stage, stages
 
 ROOT = Path(__file__).parents[2]
 SECRETS = "/run/secrets/"
 SETTING_NAMES = {str(field.alias) for field in Settings.model_fields.values()}
 ONE_SHOT = {"migrate", "connectors"}
-SERVICES = {"postgres", "kafka", "connect", "registry", "worker", "scheduler", "model"} | ONE_SHOT
+LOOPS = {"worker", "scheduler", "drift", "watchdog"}
+SERVICES = {"postgres", "kafka", "connect", "registry", "model"} | LOOPS | ONE_SHOT
 
 
 def compose() -> dict[str, Any]:
@@ -71,7 +75,7 @@ def test_each_service_is_health_checked_or_runs_once(name: str) -> None:
     if name in ONE_SHOT:
         assert healthcheck == {"disable": True}
         assert service(name)["restart"].startswith("on-failure")
-    elif name in ("worker", "scheduler"):
+    elif name in LOOPS:
         assert healthcheck is None, "the image's own health check counts"
         assert any(line.startswith("HEALTHCHECK") for line in stage("worker").lines)
     else:
@@ -106,10 +110,37 @@ def test_build_targets_are_stages_of_the_dockerfile() -> None:
             assert build["target"] in {part.name for part in stages()}
 
 
-@pytest.mark.parametrize("name", ["worker", "migrate", "connectors"])
+@pytest.mark.parametrize("name", sorted(LOOPS | ONE_SHOT))
 def test_the_environment_of_our_containers_is_made_of_settings(name: str) -> None:
     for variable in service(name)["environment"]:
         assert variable.removesuffix("_FILE") in SETTING_NAMES
+
+
+@pytest.mark.parametrize(("name", "setting"), [("drift", "ROWCALL_DRIFT"), ("watchdog", "ROWCALL_WATCHDOG")])
+def test_the_file_a_service_reads_is_mounted_where_its_setting_says(name: str, setting: str) -> None:
+    path = service(name)["environment"][setting]
+    assert service(name)["volumes"] == [f"./deploy/{name}.toml:{path}:ro"]
+    assert service(name)["environment"].items() >= service("worker")["environment"].items()
+
+
+def test_the_example_files_are_good(tmp_path: Path) -> None:
+    load_monitors(ROOT / "deploy/drift.toml")
+    made = load_channels(ROOT / "deploy/watchdog.toml", settings.load({}), topic=NoTopic)
+    assert [(route.name, route.type) for route in made] == [("agents", "topic")]
+    text = (ROOT / "deploy/watchdog.toml").read_text()
+    whole = re.sub(r"^# (?=\[|[a-z_]+ = )", "", text, flags=re.MULTILINE).replace("/usr/local/bin/page", "/bin/true")
+    (tmp_path / "watchdog.toml").write_text(whole)
+    secrets = {"PAGER_SECRET": "YSBzZWNyZXQgb2YgdGhlIHRlc3Q=", "SMTP_PASSWORD": "x"}
+    made = load_channels(tmp_path / "watchdog.toml", settings.load({}), topic=NoTopic, environment=secrets)
+    assert [route.type for route in made] == ["topic", "webhook", "email", "command"]
+
+
+class NoTopic:
+    def __init__(self, name: str, topic: str) -> None:
+        self.name = name
+
+    def send(self, alert: Alert) -> None:
+        raise AssertionError
 
 
 def test_the_worker_finds_each_service_where_it_listens() -> None:

@@ -1,4 +1,4 @@
-"""The systemd unit: accepted by systemd itself, restarts always, its environment file for root alone."""
+"""The systemd units: accepted by systemd itself, restart always, their environment file for root alone."""
 
 from __future__ import annotations
 
@@ -7,26 +7,29 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from consumer import settings
 from consumer.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 
-UNIT = ROOT / "deploy/rowcall-worker.service"
+UNITS = {name: ROOT / f"deploy/rowcall-{name}.service" for name in ("worker", "watchdog", "drift")}
 
 
-def unit(section: str) -> dict[str, str]:
-    body = UNIT.read_text().partition(f"[{section}]\n")[2].partition("\n[")[0]
+def unit(section: str, name: str = "worker") -> dict[str, str]:
+    body = UNITS[name].read_text().partition(f"[{section}]\n")[2].partition("\n[")[0]
     lines = [line for line in body.splitlines() if line and not line.startswith("#")]
     return {name: value for name, _, value in (line.partition("=") for line in lines)}
 
 
-def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", UNITS)
+def test_systemd_accepts_the_unit(tmp_path: Path, name: str) -> None:
     analyze = shutil.which("systemd-analyze")
     assert analyze is not None, "systemd-analyze is missing; .ci/run installs it (Debian package systemd)"
     # verify wants the program to exist; in this machine's installation it lies elsewhere.
-    copy = tmp_path / UNIT.name
-    copy.write_text(UNIT.read_text().replace("/opt/rowcall/bin/rowcall", "/bin/true"))
+    copy = tmp_path / UNITS[name].name
+    copy.write_text(UNITS[name].read_text().replace("/opt/rowcall/bin/rowcall", "/bin/true"))
     checked = subprocess.run([analyze, "verify", "--man=no", copy], capture_output=True, text=True, check=False)
     assert (checked.returncode, checked.stderr.strip()) == (0, "")
 
@@ -37,6 +40,17 @@ def test_the_unit_restarts_always_and_drains() -> None:
     assert unit("Unit")["StartLimitIntervalSec"] == "0"
     assert int(section["TimeoutStopSec"]) > Settings.model_fields["drain_seconds"].default
     assert section["ExecStart"].split()[1:] == ["worker"]
+
+
+@pytest.mark.parametrize("name", ["watchdog", "drift"])
+def test_a_unit_beside_the_worker_has_its_own_file_and_health_port(name: str) -> None:
+    section = unit("Service", name)
+    given = dict(pair.split("=") for pair in section["Environment"].split())
+    assert given[f"ROWCALL_{name.upper()}"] == f"/etc/rowcall/{name}.toml" and (ROOT / f"deploy/{name}.toml").is_file()
+    assert given["ROWCALL_HEALTH_PORT"] != str(Settings.model_fields["health_port"].default)
+    assert section["ExecStart"].split()[1:] == [name, "run"]
+    assert (section["Restart"], unit("Unit", name)["StartLimitIntervalSec"]) == ("always", "0")
+    assert section["EnvironmentFile"] == unit("Service")["EnvironmentFile"]
 
 
 def test_the_environment_file_is_for_root_alone_and_made_of_settings() -> None:
