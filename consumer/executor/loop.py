@@ -90,6 +90,8 @@ class Executor:
         }
         # By epoch too: a worker may take its own run over while the old attempt is still ending.
         self._active: dict[tuple[int, int], _Active] = {}
+        # Those of them whose end is being written.
+        self._ending = 0
         self._loop = asyncio.get_running_loop()
         self._beat = Beat(
             settings.database_url.get_secret_value(),
@@ -131,7 +133,7 @@ class Executor:
         """One look for work; returns how long to wait for the next, in seconds, unless something happens before."""
         self._pulse.beat()
         RUNS_IN_FLIGHT.set(len(self._active))
-        room = self._settings.runs_in_flight - len(self._active)
+        room = self._room()
         placed, jobs = 0, list[ClaimedJob]()
         versions = {agent.name: agent.version for agent in self._agents.values()}
         turn: float | None = None
@@ -170,6 +172,19 @@ class Executor:
             return pause
         return 0.0 if jobs or placed else pause
 
+    def _room(self) -> int:
+        """How many runs may be claimed. Those whose end is being written leave theirs to the next ones, up to as many
+        again as may be in flight: claims and writes need not wait for each other.
+        """
+        most, held = self._settings.runs_in_flight, len(self._active)
+        return most - max(held - self._ending, held - most)
+
+    def _settling(self, active: _Active) -> None:
+        if not active.settling:
+            active.settling = True
+            self._ending += 1
+            self._wake.set()
+
     async def _claim(self, session: db.Session, room: int, versions: Mapping[str, int]) -> list[ClaimedJob]:
         """Up to `room` runs; of those that may be what kills their workers, one at a time."""
         suspects = sum(active.job.losses >= claim.SUSPECT_LOSSES for active in self._active.values())
@@ -203,6 +218,7 @@ class Executor:
         finally:
             self._beat.release(job.id, job.epoch)
             self._active.pop((job.id, job.epoch), None)
+            self._ending -= active.settling
             self._wake.set()
         attempt_ended(job, verdict, time.monotonic() - began)
         if isinstance(verdict, Retry):
@@ -213,7 +229,7 @@ class Executor:
         started_at = dt.datetime.now(dt.UTC)
         try:
             performed = await perform(job, agent, self._services, self._policy, self._settings.run_deadline_seconds)
-            active.settling = True
+            self._settling(active)
             if performed.pause_agent is not None:
                 await self._pause(job.agent, performed.pause_agent)
             return await self._settler.settle(job, agent, performed, started_at)
@@ -221,7 +237,7 @@ class Executor:
             if active.verdict is None:
                 raise
             # Whatever was being written was rolled back, or has landed; the fence of this write tells which.
-            active.settling = True
+            self._settling(active)
             return await self._settler.settle(job, agent, Performed(active.verdict, None, 0), started_at)
 
     async def _pause(self, agent: str, reason: str) -> None:
