@@ -1,8 +1,8 @@
 """What is due now and then beside the claims, whichever agents and however many runs a worker has.
 
 Expired leases, ended pauses, reviews, limits and broken lanes. Before it, the loop looks for work; it writes through
-the stages alone. Promises: one statement finds out what has anything to do, so that a worker that waits asks little; each
-part is done at least every third of a lease when it has, also while every slot is taken.
+the stages alone. Promises: one statement finds out what has anything to do, so that a worker that waits asks little;
+what has is done at least every third of a lease, also while every slot is taken.
 """
 
 from __future__ import annotations
