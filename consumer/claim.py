@@ -31,6 +31,32 @@ class Lease:
     deadline_seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Due:
+    """Which parts of the upkeep have anything to do; `rated` tells whether any of the agents has a rate."""
+
+    expired: bool
+    paused: bool
+    reviews: bool
+    rated: bool
+    limits: bool
+
+
+async def due(session: db.Session, agents: Sequence[str]) -> Due:
+    """What beside the claims is to be done for a worker with these agents."""
+    with db.translated():
+        row = await (await session.execute(_SQL["due"], {"agents": list(agents)})).fetchone()
+    return Due(**(row or dict.fromkeys(Due.__slots__, False)))
+
+
+async def any_work(session: db.Session, versions: Mapping[str, int]) -> bool:
+    """Whether `promote` or `claim` may find anything; agent → version of the code here."""
+    parameters = {"agents": list(versions), "versions": list(versions.values())}
+    with db.translated():
+        row = await (await session.execute(_SQL["any_work"], parameters)).fetchone()
+    return row is None or bool(row["found"])
+
+
 async def promote(session: db.Session) -> int:
     """Place due jobs into their lanes; how many, or -1 while another worker does it."""
     with db.translated():

@@ -154,13 +154,6 @@ async def keep(session: db.Session) -> list[Hold]:
     return [Hold(**row) for row in rows]
 
 
-async def rated(session: db.Session, agents: Sequence[str]) -> bool:
-    """Whether any of these agents has a rate."""
-    with db.translated():
-        row = await (await session.execute(_SQL["rated"], (list(agents),))).fetchone()
-    return row is not None and bool(row["rated"])
-
-
 async def next_permit(session: db.Session, agents: Sequence[str]) -> float | None:
     """Seconds until an agent whose rate holds its waiting work back may start a run; None where none is."""
     with db.translated():

@@ -154,7 +154,7 @@ def _fields(value: BaseModel, place: tuple[str, ...]) -> Any:
     if isinstance(value, RootModel):
         return _again(value.root, place)
     # Not all of __dict__: cached properties stand there too.
-    held = {name: vars(value)[name] for name in type(value).model_fields if name in vars(value)}
+    held = {name: vars(value)[name] for name in type(value).__pydantic_fields__ if name in vars(value)}
     return {name: _again(item, (*place, name)) for name, item in (held | (value.model_extra or {})).items()}
 
 

@@ -7,7 +7,7 @@ import datetime as dt
 import logging
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from consumer import claim, db, limits, moves, outcome, steps, validate
@@ -18,27 +18,27 @@ from consumer.executor.beat import Beat
 from consumer.executor.commit import GroupCommit
 from consumer.executor.context import PoolReader, Services
 from consumer.executor.holding import Waits
-from consumer.executor.measure import attempt_ended, hold_changed
+from consumer.executor.measure import attempt_ended
 from consumer.executor.outside import Outside
 from consumer.executor.permits import Permits
-from consumer.executor.review_clock import ReviewClock
 from consumer.executor.run import Performed, perform
 from consumer.executor.settlement import Settler
+from consumer.executor.upkeep import Upkeep
 from consumer.executor.wake import Wake
 from consumer.llm import ModelClient
 from consumer.outbox import Outbox
 from consumer.records.jobs import ClaimedJob, Lost, Released, Retry, Verdict, storable
 from consumer.schema_registry import SchemaRegistry
 from consumer.settings import Settings
-from consumer.telemetry import CLAIMED, HEALTH, OUTAGES, PROMOTED, RECLAIMED, RUNS_IN_FLIGHT
+from consumer.telemetry import CLAIMED, HEALTH, OUTAGES, PROMOTED, RUNS_IN_FLIGHT
 
 _log = logging.getLogger(__name__)
 # How long claims of an agent stop when every model call is refused (credentials, quota, model name).
 _PAUSE_SECONDS = 300.0
 # While another worker promotes: look again soon, its jobs may be more than it can hold.
 _PROMOTION_WAIT = 0.02
-# How often lanes are looked through for what statements by hand have broken.
-_MEND_SECONDS = 60.0
+# A full worker gathers the places that runs leave one by one: runs claimed together are also written together.
+_GATHER_SECONDS = 0.05
 # A group of runs must not wait longer for one row that somebody else holds.
 _LOCK_SECONDS = 0.5
 # Sessions: for grouped writes and claims, for outcomes with agents' SQL, for agents' reads.
@@ -92,6 +92,8 @@ class Executor:
         }
         # By epoch too: a worker may take its own run over while the old attempt is still ending.
         self._active: dict[tuple[int, int], _Active] = {}
+        # Those of them whose end is being written.
+        self._ending = 0
         self._loop = asyncio.get_running_loop()
         self._beat = Beat(
             settings.database_url.get_secret_value(),
@@ -99,11 +101,11 @@ class Executor:
             lease_seconds=settings.lease_seconds,
             lost=self._lost_in_thread,
         )
-        self._reviews = ReviewClock()
-        self._reclaim_at = 0.0
-        self._mend_at = 0.0
-        self._keep_at = 0.0
-        self._rated = False
+        self._upkeep = Upkeep(list(self._agents), lease_seconds=settings.lease_seconds, permits=services.permits)
+        # The last look found nothing, and nothing has happened since.
+        self._idle = False
+        # The last look left no room.
+        self._full = False
         self._pulse = HEALTH.loop("executor", limit_seconds=max(30.0, 5 * settings.poll_seconds))
 
     @property
@@ -123,7 +125,10 @@ class Executor:
         try:
             while not stop.is_set():
                 pause = await self._look()
-                await self._wake.wait(pause)
+                woken = await self._wake.wait(pause)
+                self._idle = self._idle and not woken
+                if self._full and 4 * self._room() < self._settings.runs_in_flight and not stop.is_set():
+                    await asyncio.sleep(_GATHER_SECONDS)
         finally:
             stopping.cancel()
             await self._drain()
@@ -134,17 +139,18 @@ class Executor:
         """One look for work; returns how long to wait for the next, in seconds, unless something happens before."""
         self._pulse.beat()
         RUNS_IN_FLIGHT.set(len(self._active))
-        room = self._settings.runs_in_flight - len(self._active)
+        room = self._room()
         placed, jobs = 0, list[ClaimedJob]()
+        versions = {agent.name: agent.version for agent in self._agents.values()}
         turn: float | None = None
         try:
             with db.translated():
                 async with self._pool.connection() as session:
-                    await self._mend(session)
-                    if room > 0:
+                    await self._upkeep.tend(session)
+                    if room > 0 and not (self._idle and not await claim.any_work(session, versions)):
                         placed = await claim.promote(session)
-                        jobs = await self._claim(session, room)
-                        if self._rated and len(jobs) < room:
+                        jobs = await self._claim(session, room, versions)
+                        if self._upkeep.rated and len(jobs) < room:
                             turn = await limits.next_permit(session, list(self._agents))
         except TransactionConflict:
             return 0.0
@@ -158,6 +164,8 @@ class Executor:
             HEALTH.report("executor database", ready=False, detail=str(error))
             return 1.0
         HEALTH.report("executor database", ready=True)
+        self._idle = not placed and not jobs
+        self._full = len(jobs) >= room
         PROMOTED.add(max(0, placed))
         for job in jobs:
             CLAIMED.add(agent=job.agent)
@@ -171,39 +179,28 @@ class Executor:
             return pause
         return 0.0 if jobs or placed else pause
 
-    async def _claim(self, session: db.Session, room: int) -> list[ClaimedJob]:
+    def _room(self) -> int:
+        """How many runs may be claimed. Those whose end is being written leave theirs to the next ones, up to as many
+        again as may be in flight: claims and writes need not wait for each other.
+        """
+        most, held = self._settings.runs_in_flight, len(self._active)
+        return most - max(held - self._ending, held - most)
+
+    def _settling(self, active: _Active) -> None:
+        if not active.settling:
+            active.settling = True
+            self._ending += 1
+            self._wake.set()
+
+    async def _claim(self, session: db.Session, room: int, versions: Mapping[str, int]) -> list[ClaimedJob]:
         """Up to `room` runs; of those that may be what kills their workers, one at a time."""
         suspects = sum(active.job.losses >= claim.SUSPECT_LOSSES for active in self._active.values())
         return await claim.claim(
             session, self._lease, list(self._agents), room,
-            versions={agent.name: agent.version for agent in self._agents.values()},
+            versions=versions,
             deadlines=self._deadlines,
             suspects=1 - suspects,
         )  # fmt: skip
-
-    async def _mend(self, session: db.Session) -> None:
-        """What is due now and then, also while every slot is taken: expired leases, ended pauses, broken lanes."""
-        now = time.monotonic()
-        if now >= self._reclaim_at:
-            self._reclaim_at = now + self._settings.lease_seconds / 3
-            if taken := await claim.reclaim(session):
-                RECLAIMED.add(taken)
-                _log.warning("%d expired runs reclaimed", taken, extra={"action": "reclaim"})
-            await claim.unpause_agents(session, list(self._agents))
-            await self._reviews.tend(session)
-        if now >= self._keep_at or self._services.permits.something_spent:
-            self._keep_at = now + self._settings.lease_seconds / 3
-            self._services.permits.something_spent = False
-            self._rated = await limits.rated(session, list(self._agents))
-            for hold in await limits.keep(session):
-                hold_changed(hold)
-        if now >= self._mend_at:
-            self._mend_at = now + _MEND_SECONDS
-            if mended := await claim.mend_lanes(session):
-                _log.error(
-                    "%d lanes were broken by statements outside Rowcall's functions and are mended", mended,
-                    extra={"action": "lanes_mended"},
-                )  # fmt: skip
 
     def _start(self, job: ClaimedJob) -> None:
         self._beat.hold(job.id, job.epoch)
@@ -228,6 +225,7 @@ class Executor:
         finally:
             self._beat.release(job.id, job.epoch)
             self._active.pop((job.id, job.epoch), None)
+            self._ending -= active.settling
             self._wake.set()
         attempt_ended(job, verdict, time.monotonic() - began)
         if isinstance(verdict, Retry):
@@ -238,7 +236,7 @@ class Executor:
         started_at = dt.datetime.now(dt.UTC)
         try:
             performed = await perform(job, agent, self._services, self._policy, self._settings.run_deadline_seconds)
-            active.settling = True
+            self._settling(active)
             if performed.pause_agent is not None:
                 await self._pause(job.agent, performed.pause_agent)
             return await self._settler.settle(job, agent, performed, started_at)
@@ -246,7 +244,7 @@ class Executor:
             if active.verdict is None:
                 raise
             # Whatever was being written was rolled back, or has landed; the fence of this write tells which.
-            active.settling = True
+            self._settling(active)
             return await self._settler.settle(job, agent, Performed(active.verdict, None, 0), started_at)
 
     async def _pause(self, agent: str, reason: str) -> None:

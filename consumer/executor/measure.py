@@ -38,14 +38,11 @@ _log = logging.getLogger(__name__)
 def attempt_ended(job: ClaimedJob, verdict: Verdict, seconds: float) -> None:
     """One line and the counts of an attempt that took `seconds`."""
     RUN_SECONDS.observe(seconds, agent=job.agent)
+    if isinstance(verdict, Succeeded):
+        _succeeded(job, seconds)
+        return
     told = {**job.labels, "seconds": round(seconds, 3)}
     match verdict:
-        case Succeeded():
-            JOBS.add(agent=job.agent, outcome="succeeded")
-            if job.occurred_at is not None:
-                passed = dt.datetime.now(dt.UTC) - job.occurred_at
-                COMMIT_TO_RESULT_SECONDS.observe(max(0.0, passed.total_seconds()), agent=job.agent)
-            _log.info("run succeeded", extra={"action": "run_succeeded", **told})
         case Lost(reason):
             LEASE_LOST.add(agent=job.agent)
             _log.warning("LeaseLost: %s", reason, extra={"action": "lease_lost", **told})
@@ -75,6 +72,17 @@ def attempt_ended(job: ClaimedJob, verdict: Verdict, seconds: float) -> None:
         case Released(reason):
             JOBS.add(agent=job.agent, outcome="released")
             _log.info("run given back: %s", reason, extra={"action": "run_released", **told})
+
+
+def _succeeded(job: ClaimedJob, seconds: float) -> None:
+    JOBS.add(agent=job.agent, outcome="succeeded")
+    if job.occurred_at is not None:
+        passed = dt.datetime.now(dt.UTC) - job.occurred_at
+        COMMIT_TO_RESULT_SECONDS.observe(max(0.0, passed.total_seconds()), agent=job.agent)
+    # Most runs end here, most of them where nobody reads this line.
+    if _log.isEnabledFor(logging.INFO):
+        told = {"action": "run_succeeded", **job.labels, "seconds": round(seconds, 3)}
+        _log.info("run succeeded", extra=told)
 
 
 def call_ended(agent: str, call: CallFinished) -> None:

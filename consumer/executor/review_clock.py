@@ -20,6 +20,11 @@ class ReviewClock:
         self._open: set[tuple[str, str, str]] = set()
         self._decided: set[tuple[str, str]] = set()
 
+    @property
+    def shows(self) -> bool:
+        """Whether any gauge stands above 0."""
+        return bool(self._open or self._decided)
+
     async def tend(self, session: db.Session) -> None:
         """Expire, escalate, supersede, and set the gauges."""
         done = await review.tend(session)

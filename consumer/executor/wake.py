@@ -38,8 +38,8 @@ class Wake:
         """Wake the loop now."""
         self._event.set()
 
-    async def wait(self, seconds: float) -> None:
-        """Return when woken, or after `seconds`."""
+    async def wait(self, seconds: float) -> bool:
+        """Return when woken, or after `seconds`; whether it was woken."""
         if seconds <= 0:
             await asyncio.sleep(0)
         else:
@@ -47,8 +47,10 @@ class Wake:
                 async with asyncio.timeout(seconds):
                     await self._event.wait()
             except TimeoutError:
-                return
+                return False
+        woken = self._event.is_set()
         self._event.clear()
+        return woken
 
     async def _listen(self) -> None:
         while True:

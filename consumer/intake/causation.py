@@ -73,6 +73,10 @@ def announce(loops: Iterable[Parked]) -> None:
 
 def alert_queued(session: db.SyncSession) -> None:
     """Alert of what was parked inside the database since an intake last looked."""
+    with db.translated():
+        found = session.execute(_SQL["any_alerts"]).fetchone()
+    if found is None or not found["found"]:
+        return
     with db.transaction(session):
         rows = session.execute(_SQL["take_alerts"]).fetchall()
         announce(Parked(row["id"], row["agent"], row["root"], row["why"]) for row in rows)

@@ -50,9 +50,9 @@ async def write(session: db.Session, outcome: Outcome, send: Sender, *, system: 
         DataRefused: the database refuses the agent's SQL.
     """
     job = outcome.job
-    async with db.async_transaction(session):
-        fence = {"id": job.id, "epoch": job.epoch, "system": system}
-        if await (await session.execute(_SQL["fence"], fence)).fetchone() is None:
+    fence = {"id": job.id, "epoch": job.epoch, "system": system}
+    async with db.transaction_with(session, _SQL["fence"], fence) as fenced:
+        if fenced is None:
             raise LeaseLost(f"run {job.id} is not ours any more (epoch {job.epoch})")
         transaction = OutcomeTransaction(session, check_stale=outcome.agent.on_stale != "write")
         try:

@@ -243,7 +243,12 @@ class Settings(BaseModel):
     run_deadline_seconds: float = Field(
         900.0, gt=0, alias="ROWCALL_RUN_DEADLINE_SECONDS", description="hard deadline of one attempt"
     )
-    runs_in_flight: int = Field(256, gt=0, alias="ROWCALL_RUNS_IN_FLIGHT", description="runs a worker holds at once")
+    runs_in_flight: int = Field(
+        256,
+        gt=0,
+        alias="ROWCALL_RUNS_IN_FLIGHT",
+        description="runs a worker works on at once; as many again may be writing how they end",
+    )
     drain_seconds: float = Field(
         25.0, ge=0, alias="ROWCALL_DRAIN_SECONDS", description="after SIGTERM: time for runs to finish before release"
     )

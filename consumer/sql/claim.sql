@@ -10,6 +10,28 @@ SELECT rowcall.reclaim(%s) AS reclaimed;
 -- Puts right up to %s lanes that statements by hand have broken; see sql/functions.
 SELECT rowcall.mend_lanes(%s) AS mended;
 
+-- name: due
+-- What of the upkeep has anything to do, in one statement: each part by itself would be one that finds nothing.
+SELECT EXISTS (SELECT FROM rowcall.agent_jobs WHERE status = 'RUNNING' AND locked_until <= rowcall.now()) AS expired,
+    EXISTS (SELECT FROM rowcall.agents
+        WHERE name = ANY (%(agents)s) AND state = 'PAUSED' AND paused_until <= rowcall.now()) AS paused,
+    EXISTS (SELECT FROM rowcall.reviews WHERE state = 'OPEN')
+        OR EXISTS (SELECT FROM rowcall.reviews WHERE decided_at > rowcall.now() - interval '1 hour') AS reviews,
+    EXISTS (SELECT FROM rowcall.agent_limits WHERE agent = ANY (%(agents)s) AND rate_runs IS NOT NULL) AS rated,
+    EXISTS (SELECT FROM rowcall.holds) OR EXISTS (SELECT FROM rowcall.spend WHERE state = 'RESERVED')
+        OR EXISTS (SELECT FROM rowcall.agent_jobs WHERE status = 'PARKED' AND reason = 'budget') AS limits;
+
+-- name: any_work
+-- Whether promote or claim may find anything, for a worker that has just found nothing: one statement in place of two.
+-- Rather too often than too seldom: a lane of a paused agent counts.
+SELECT EXISTS (SELECT FROM rowcall.agent_jobs
+        WHERE lane_seq IS NULL AND status = 'PENDING'
+        AND CASE WHEN holds_key THEN created_at ELSE run_after END <= rowcall.now())
+    OR EXISTS (SELECT FROM unnest(%(agents)s::text[], %(versions)s::integer[]) AS a (name, version)
+        WHERE rowcall.ready_levels(a.name, false) <> '{}'
+        OR EXISTS (SELECT FROM rowcall.lanes l WHERE l.agent = a.name AND l.parked_version = a.version)
+        OR EXISTS (SELECT FROM rowcall.lanes l WHERE l.agent = a.name AND l.suspect_at <= rowcall.now())) AS found;
+
 -- name: claim
 -- Takes the heads of ready lanes; see sql/functions. Brings the checkpoints of a resumed run with it: a second
 -- statement could fail and leave the claim to its lease.

@@ -34,6 +34,10 @@ SELECT (SELECT count(*) FROM (SELECT job_type FROM rowcall.agent_jobs WHERE lane
         LIMIT %(limit)s + (SELECT jobs FROM idle)) AS inside)
     - (SELECT jobs FROM idle) AS waiting;
 
+-- name: any_alerts
+-- Whether anything was parked inside the database and not alerted of yet.
+SELECT EXISTS (SELECT FROM rowcall.causation_alerts) AS found;
+
 -- name: take_alerts
 -- What was parked inside the database and not alerted of yet; other intakes' share is left to them.
 WITH taken AS (

@@ -24,7 +24,3 @@ SELECT min(greatest(0.0, (1 - b.permits) * a.rate_seconds / a.rate_runs
 FROM rowcall.agent_limits a JOIN rowcall.buckets b ON b.name = 'agent:' || a.agent
 WHERE a.agent = ANY (%s) AND a.rate_runs IS NOT NULL AND EXISTS (
     SELECT FROM rowcall.lanes l WHERE l.agent = a.agent AND l.ready_at IS NOT NULL AND l.hold IS NULL);
-
--- name: rated
--- Whether any of these agents has a rate.
-SELECT EXISTS (SELECT FROM rowcall.agent_limits WHERE agent = ANY (%s) AND rate_runs IS NOT NULL) AS rated;

@@ -4,8 +4,8 @@
 -- Everything is written from what the locked rows return, in id order: a stale owner's step has no row to hang on. One
 -- group may hold steps of an old and of the present epoch of one run, when a worker took its own run over.
 WITH asked AS MATERIALIZED (
-    SELECT * FROM unnest(%(ids)s::bigint[], %(epochs)s::bigint[], %(names)s::text[], %(kinds)s::text[],
-        %(numbers)s::integer[], %(outputs)s::text[], %(versions)s::integer[], %(started)s::timestamptz[])
+    SELECT * FROM unnest(%(ids)b::bigint[], %(epochs)b::bigint[], %(names)b::text[], %(kinds)b::text[],
+        %(numbers)b::integer[], %(outputs)b::text[], %(versions)b::integer[], %(started)b::timestamptz[])
         AS a (id, epoch, name, kind, number, output, version, started_at)
 ), fenced AS MATERIALIZED (
     SELECT j.id, a.epoch FROM rowcall.agent_jobs j
@@ -38,8 +38,8 @@ WHERE job_id = %(id)s AND superseded = 0;
 -- name: call_sent
 -- Records external calls before they leave, for the runs that are still their owner's; returns those records.
 WITH asked AS MATERIALIZED (
-    SELECT * FROM unnest(%(ids)s::bigint[], %(epochs)s::bigint[], %(steps)s::text[], %(attempts)s::integer[],
-        %(kinds)s::text[], %(endpoints)s::text[], %(models)s::text[], %(keys)s::text[], %(digests)s::bytea[])
+    SELECT * FROM unnest(%(ids)b::bigint[], %(epochs)b::bigint[], %(steps)b::text[], %(attempts)b::integer[],
+        %(kinds)b::text[], %(endpoints)b::text[], %(models)b::text[], %(keys)b::text[], %(digests)b::bytea[])
         AS a (id, epoch, step, attempt, kind, endpoint, model, key, digest)
 ), fenced AS MATERIALIZED (
     SELECT j.id, a.epoch FROM rowcall.agent_jobs j
@@ -58,7 +58,7 @@ RETURNING job_id, lease_epoch, step, attempt, id;
 WITH asked AS MATERIALIZED (
     SELECT * FROM unnest(%(ids)s::bigint[], %(durations)s::integer[], %(statuses)s::integer[], %(codes)s::text[],
         %(errors)s::text[], %(prompt)s::bigint[], %(completion)s::bigint[], %(models)s::text[], %(reasons)s::text[],
-        %(digests)s::bytea[], %(responses)s::text[], %(validated)s::boolean[], %(validation)s::text[])
+        %(digests)b::bytea[], %(responses)b::text[], %(validated)s::boolean[], %(validation)s::text[])
         AS a (id, duration, status, code, error, prompt, completion, model, reason, digest, response, validated,
               validation)
 ), ordered AS MATERIALIZED (

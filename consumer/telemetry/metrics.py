@@ -53,6 +53,8 @@ class Metric:
         if names and all(self.labels.values()):
             for values in product(*self.labels.values()):
                 self._metric.labels(*values)
+        # Looking a labelled series up costs more than counting in it. Gauges alone are ever forgotten.
+        self._known: dict[tuple[tuple[str, str], ...], Counter | Gauge | Histogram] = {}
         METRICS.append(self)
 
     def add(self, amount: float = 1, **labels: str) -> None:
@@ -96,7 +98,15 @@ class Metric:
         self._metric.remove_by_labels(labels)
 
     def _child(self, labels: dict[str, str]) -> Counter | Gauge | Histogram:
-        return self._metric.labels(**labels) if labels or self.labels else self._metric
+        if not labels and not self.labels:
+            return self._metric
+        known = tuple(labels.items())
+        child = self._known.get(known)
+        if child is None:
+            child = self._metric.labels(**labels)
+            if self.kind != "gauge":
+                self._known[known] = child
+        return child
 
 
 MESSAGES: Final = Metric(

@@ -8,30 +8,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import cache
 from importlib import resources
 from typing import Any, Final
 
 import psycopg
 from psycopg import AsyncConnection, Connection, Copy, sql
-from psycopg.abc import AdaptContext
-from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import DictRow, dict_row
-from psycopg.types.datetime import DateLoader, TimestampLoader, TimestamptzLoader
 from psycopg.types.json import Jsonb
-from psycopg.types.string import TextLoader
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
-from consumer.errors import (
-    AgentError,
-    ConfigurationError,
-    DataRefused,
-    Outage,
-    RowcallError,
-    TransactionConflict,
-)
-from consumer.records import Infinity
+from consumer.db.faults import parsed, translation
+from consumer.db.loading import adapt
+from consumer.errors import AgentError, ConfigurationError, Outage
 from consumer.settings.database_url import POOLER
 
 __all__ = [
@@ -51,6 +41,7 @@ __all__ = [
     "row_now",
     "run_one",
     "transaction",
+    "transaction_with",
     "translated",
     "update_row",
 ]
@@ -62,9 +53,6 @@ AsyncPool = AsyncConnectionPool[AsyncConnection[DictRow]]
 _NAME: Final = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
 # Comments are for readers; a placeholder named in one would be taken for a parameter.
 _COMMENT: Final = re.compile(r"^\s*--.*\n", re.MULTILINE)
-# Types that the decoder of row changes gives as text; psycopg has classes of its own for them.
-_RANGES: Final = ("int4range", "int8range", "numrange", "tsrange", "tstzrange", "daterange")
-_AS_TEXT: Final = ("inet", "cidr", *_RANGES, *(name.replace("range", "multirange") for name in _RANGES))
 # What a transaction leaves behind in a session. Not DISCARD ALL: it would drop prepared statements too, and psycopg
 # goes on calling them by name.
 _FORGET: Final = (
@@ -162,7 +150,7 @@ async def open_pool(
     await first.close()
 
     async def configure(session: Session) -> None:
-        _adapt(session)
+        adapt(session)
         await session.set_read_only(read_only or None)
 
     # As start options, so that forgetting what a session was told leaves them in place.
@@ -214,6 +202,20 @@ async def async_transaction(session: Session) -> AsyncIterator[Session]:
             yield session
 
 
+@asynccontextmanager
+async def transaction_with(
+    session: Session, statement: bytes, parameters: Mapping[str, Any]
+) -> AsyncIterator[DictRow | None]:
+    """`async_transaction` whose beginning and first statement go to the server together; gives that one's first row."""
+    with translated():
+        async with AsyncExitStack() as stack:
+            async with session.pipeline():
+                # session.transaction() would stay in the pipeline until its end, and an agent's errors come late.
+                await stack.enter_async_context(psycopg.AsyncTransaction(session))
+                cursor = await session.execute(statement, parameters)
+            yield await cursor.fetchone()
+
+
 @contextmanager
 def translated(url: str | None = None) -> Iterator[None]:
     """Turn psycopg's errors inside the block into ours."""
@@ -222,7 +224,7 @@ def translated(url: str | None = None) -> Iterator[None]:
     except PoolTimeout as error:
         raise Outage(f"no database connection became free: {error}", dependency="database") from error
     except psycopg.Error as error:
-        raise _translation(error, url) from error
+        raise translation(error, url) from error
 
 
 async def run_one(session: Session, statement: str, parameters: Sequence[Any]) -> int:
@@ -283,41 +285,9 @@ def _matches(key: Mapping[str, Any]) -> sql.Composable:
     return sql.SQL(" AND ").join(sql.SQL("{} = %s").format(sql.Identifier(name)) for name in key)
 
 
-class _Date(DateLoader):
-    """Dates; Postgres' infinities as `Infinity`, as the decoder of row changes gives them."""
-
-    def load(self, data: Any) -> Any:
-        return _loaded(super().load, data)
-
-
-class _Timestamp(TimestampLoader):
-    """Timestamps, likewise."""
-
-    def load(self, data: Any) -> Any:
-        return _loaded(super().load, data)
-
-
-class _Timestamptz(TimestamptzLoader):
-    """Timestamps with time zone, likewise."""
-
-    def load(self, data: Any) -> Any:
-        return _loaded(super().load, data)
-
-
-def _loaded(load: Callable[[Any], Any], data: Any) -> Any:
-    """What `load` makes of the text; the text itself where Python has no such time. A row must never fail to load."""
-    text = bytes(data)
-    if text in (b"infinity", b"-infinity"):
-        return Infinity(text.decode())
-    try:
-        return load(data)
-    except psycopg.DataError:
-        return text.decode()
-
-
 def _options(url: str, *more: str) -> str:
     """The user's own start options, the form of times that psycopg reads, and more."""
-    own = _parsed(url).get("options") or ""
+    own = parsed(url).get("options") or ""
     return " ".join([str(own), *(f"-c {option}" for option in ("DateStyle=ISO,YMD", *more))]).strip()
 
 
@@ -325,68 +295,9 @@ def _start(url: str, name: str, by_key: bool) -> dict[str, Any]:
     return {"application_name": f"rowcall {name}", "options": _options(url, *(_BY_KEY if by_key else ())), **_KEEPALIVE}
 
 
-def _parsed(url: str) -> dict[str, Any]:
-    """The parts of a DSN.
-
-    Raises:
-        ConfigurationError: it cannot be read. It is not shown: it may hold a password.
-    """
-    try:
-        return dict(conninfo_to_dict(url))
-    except psycopg.Error:
-        raise ConfigurationError(
-            "DATABASE_URL cannot be read: write postgresql://user:password@host:port/database, with special characters "
-            "of the password percent-encoded"
-        ) from None
-
-
 def _adapt_checked(session: SyncSession | Session) -> None:
     style = session.info.parameter_status("DateStyle")
     if style != "ISO, YMD":
         session.pgconn.finish()
         raise ConfigurationError(POOLER.format(why=f"our start options were ignored: DateStyle is {style}"))
-    _adapt(session)
-
-
-def _adapt(context: AdaptContext) -> None:
-    if context.adapters is not None:
-        context.adapters.register_loader("date", _Date)
-        context.adapters.register_loader("timestamp", _Timestamp)
-        context.adapters.register_loader("timestamptz", _Timestamptz)
-        for name in _AS_TEXT:
-            context.adapters.register_loader(name, TextLoader)
-
-
-def _translation(error: psycopg.Error, url: str | None) -> RowcallError:
-    state = error.sqlstate or ""
-    text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    if state.startswith("28") or "password authentication failed" in text or "no password supplied" in text:
-        return ConfigurationError(f"Postgres refuses the login{_where(url)}: {text}. Check DATABASE_URL")
-    if "unsupported startup parameter" in text:
-        return ConfigurationError(POOLER.format(why=text))
-    if state == "3D000" or ("database" in text and "does not exist" in text and not state.startswith("42")):
-        return ConfigurationError(f"{text}{_where(url)}. Create it or change DATABASE_URL")
-    if "failed to resolve host" in text or "could not translate host name" in text:
-        return ConfigurationError(f"the host in DATABASE_URL cannot be resolved{_where(url)}: {text}")
-    if state in ("42P01", "3F000", "42883") and "rowcall." in text:
-        return ConfigurationError(f"{text}: the database lacks Rowcall's tables. Run `rowcall migrate`")
-    if state in ("40001", "40P01", "55P03"):
-        return TransactionConflict(text)
-    if state[:2] in ("22", "23", "54") or isinstance(error, psycopg.DataError):
-        return DataRefused(text, code=f"db_{state or 'value'}")
-    if not state and isinstance(error, psycopg.ProgrammingError | psycopg.NotSupportedError):
-        return AgentError(f"SQL used wrongly: {text}")
-    if state == "57014":
-        return Outage(f"the database ended a statement: {text}", dependency="database", code="db_57014")
-    if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) or state[:2] in ("08", "53", "57", "58"):
-        return Outage(f"the database does not answer{_where(url)}: {text}", dependency="database")
-    if state.startswith("42"):
-        return ConfigurationError(f"the database refuses a statement ({state}): {text}")
-    return Outage(f"the database failed ({state}): {text}", dependency="database", code=f"db_{state}")
-
-
-def _where(url: str | None) -> str:
-    if url is None:
-        return ""
-    parts = _parsed(url)
-    return f" at {parts.get('host', 'localhost')}:{parts.get('port', 5432)}/{parts.get('dbname', '')}"
+    adapt(session)
