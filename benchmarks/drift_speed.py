@@ -165,7 +165,7 @@ def _spans(info: StackInfo, topics: Sequence[str]) -> list[float]:
             for record in read_topic(settings, topic):
                 event = _decoded(decoder, record)
                 if event.data["turn"] == "raised":
-                    found.append(float((record.timestamp_ms or 0) - event.data["detected_at"]))
+                    found.append((record.timestamp_ms or 0) - event.data["detected_at"].timestamp() * 1000)
     return found
 
 
