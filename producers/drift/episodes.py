@@ -28,8 +28,8 @@ class Turn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How many readings confirm a level and a recovery; seconds without a raise after one; seconds after which a critical
-    episode is told again (0: never).
+    """How many readings confirm a level and a recovery; seconds without a raise after one; seconds after which a
+    critical episode is told again (0: never).
     """
 
     confirm: int

@@ -100,6 +100,7 @@ class Watch:
         now = self._now()
         if now - self._looked >= _LOOK_SECONDS:
             self._looked = now
+            self._upkeep.look(now)
             self._own()
             self._place()
         polled = self._reader.poll(_IDLE_SECONDS)
@@ -202,7 +203,6 @@ class Watch:
         }
 
     def _tick(self, now: float) -> int:
-        self._upkeep.look(now)
         names = [monitor.name for monitor in self._monitors if monitor.source in self._owned]
         with db.translated():
             rows = self._session.execute(_SQL["due"], (names,)).fetchall()

@@ -5,6 +5,11 @@ from __future__ import annotations
 from tests.fixtures.postgres import Clock
 from tests.integration.limiting import Fleet
 
+SPEND = """
+INSERT INTO rowcall.spend (job_id, lease_epoch, agent, tenant, state, tokens, money, budget_ids, starts)
+VALUES (%s, 1, 'a', 'default', %s, 1, 1, '{}', '{}')
+"""
+
 
 def test_spend_of_ended_runs_is_pruned_after_its_time_and_nothing_else(database: str, clock: Clock) -> None:
     fleet = Fleet(database)
@@ -15,8 +20,7 @@ def test_spend_of_ended_runs_is_pruned_after_its_time_and_nothing_else(database:
             "UPDATE rowcall.agent_jobs SET status = 'CANCELLED', finished_at = rowcall.now() WHERE id = %s", ended
         )
         for job, state in ((waiting, "SETTLED"), (ended, "SETTLED"), (ended, "FREED")):
-            fleet.rows("INSERT INTO rowcall.spend (job_id, lease_epoch, agent, tenant, state, tokens, money,"
-                       " budget_ids, starts) VALUES (%s, 1, 'a', 'default', %s, 1, 1, '{}', '{}')", job, state)  # fmt: skip
+            fleet.rows(SPEND, job, state)
         clock.advance(99 * 86_400)
         fleet.rows("SELECT * FROM rowcall.keep_limits(100)")
         assert fleet.one("SELECT count(*) FROM rowcall.spend") == 3
