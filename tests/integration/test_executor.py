@@ -151,6 +151,20 @@ async def test_a_drain_finishes_what_ends_in_time_and_gives_the_rest_back_unharm
         await view.wait(slow[0], "RUNNING")
 
 
+async def test_runs_go_on_while_the_end_of_others_is_written_up_to_as_many_again(database: str, view: Records) -> None:
+    first = await view.add("writer", {"n": 1, "statements": ["SELECT pg_sleep(60)"]})
+    async with running(settings(database, drain_seconds=0.0, runs_in_flight=1)):
+        await view.wait_for("SELECT FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(60)' AND state = 'active'")
+        beside = await view.add("doer", {"do": "succeed"})
+        await view.wait(beside, "SUCCEEDED")
+        second = await view.add("writer", {"n": 2, "statements": ["SELECT pg_sleep(60)"]})
+        await view.wait(second, "RUNNING")
+        third = await view.add("doer", {"do": "succeed"})
+        await asyncio.sleep(1.0)
+        assert (await view.job(third))["lease_epoch"] == 0
+    assert (await view.job(first))["status"] == "PENDING"
+
+
 async def test_a_cancelled_run_stops_and_writes_nothing(database: str, view: Records) -> None:
     job_id = await view.add("doer", {"do": "step_then", "seconds": 60})
     async with running(settings(database, drain_seconds=30.0)):
