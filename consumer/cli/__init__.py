@@ -32,6 +32,10 @@ COMMANDS = {
     "schedule": ("consumer.cli.schedule:schedule", "Queue runs by the clock: run, list, pause, backfill."),
     "drift": ("consumer.cli.drift:drift", "Watch values for drift: run, check history, list, show."),
     "webhooks": ("consumer.cli.webhooks:webhooks", "Receive webhooks: run the endpoint, check its sources."),
+    "watchdog": (
+        "consumer.cli.watchdog:watchdog",
+        "Find silence and tell of it: run, list, flips, pause, resume, forget.",
+    ),
     "connectors": ("consumer.cli.connectors:connectors", "Apply and inspect Debezium connectors."),
     "model": ("consumer.cli.model:model", "Check a model endpoint before switching to it."),
     "migrate": ("consumer.cli.setup:migrate", "Bring the database to this version's schema."),
