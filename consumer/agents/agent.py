@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from consumer.agents.answers import Tier
 from consumer.agents.context import Context, Transaction
+from consumer.agents.expectations import expectation_options
 from consumer.agents.limits import limit_options
 from consumer.agents.retry import Retry
 from consumer.agents.triggers import Coalesce, coalesce_fault, columns_fault, watching
@@ -61,6 +62,11 @@ class Agent:
         rate: runs that may start, over all workers, such as "100/min"; None is no limit.
         priority: -100 to 100; where workers are short, agents of a higher one are served first, four times in five.
         storm: runs woken by one table in a minute, above which that table's runs are held for a while.
+        expect_every: a successful run is expected this often; without one the watchdog tells. None expects nothing.
+        start_grace: how much later than that it may come; ROWCALL_WATCHDOG_GRACE_SECONDS where None.
+        run_grace: how long one attempt may take before the watchdog tells that it is late; None sets no limit.
+        misses: expected runs that may be missed, or runs that may fail, in a row before it is told.
+        empty_output: `alert` tells of a successful run whose write touched no row and sent nothing, `allow` does not.
         run_tokens, root_tokens: what the model calls of one run, or of all runs of one root event, may use.
         run_money, root_money: the same in the currency of MODEL_PRICE_INPUT, such as "0.25".
     """
@@ -86,6 +92,11 @@ class Agent:
     rate: str | None = None
     priority: int = 0
     storm: int | None = None
+    expect_every: dt.timedelta | None = None
+    start_grace: dt.timedelta | None = None
+    run_grace: dt.timedelta | None = None
+    misses: int = 1
+    empty_output: Literal["alert", "allow"] = "alert"
     run_tokens: int | None = None
     run_money: str | None = None
     root_tokens: int | None = None
@@ -156,7 +167,8 @@ class Agent:
             "max_losses": (self.max_losses, 5),
             "on_newer": (self.on_newer, "supersede"),
         }
-        return {name: value for name, (value, default) in given.items() if value != default} | limit_options(self)
+        changed = {name: value for name, (value, default) in given.items() if value != default}
+        return changed | limit_options(self) | expectation_options(self)
 
     @property
     def writes(self) -> bool:
@@ -262,6 +274,7 @@ class Agent:
             if time is not None and time <= dt.timedelta():
                 raise ConfigurationError(f"agent {self.name}: {name} must be longer than nothing; it is {time}")
         limit_options(self)
+        expectation_options(self)
         self._check_limits()
         self._check_functions()
 

@@ -31,8 +31,11 @@ COMMANDS = {
     "example-tables": ("consumer.cli.example_tables:example_tables", "Create the tables of the example agents."),
     "schedule": ("consumer.cli.schedule:schedule", "Queue runs by the clock: run, list, pause, backfill."),
     "drift": ("consumer.cli.drift:drift", "Watch values for drift: run, check history, list, show."),
-    "watchdog": ("consumer.cli.watchdog:watchdog", "Tell when something is silent: test the ways out."),
     "webhooks": ("consumer.cli.webhooks:webhooks", "Receive webhooks: run the endpoint, check its sources."),
+    "watchdog": (
+        "consumer.cli.watchdog:watchdog",
+        "Find silence and tell of it: run, test, list, flips, pause, resume, forget.",
+    ),
     "connectors": ("consumer.cli.connectors:connectors", "Apply and inspect Debezium connectors."),
     "model": ("consumer.cli.model:model", "Check a model endpoint before switching to it."),
     "migrate": ("consumer.cli.setup:migrate", "Bring the database to this version's schema."),

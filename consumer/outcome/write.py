@@ -69,16 +69,17 @@ async def write(session: db.Session, outcome: Outcome, send: Sender, *, system: 
             "number": outcome.step_number,
             "version": outcome.agent.version,
             "started": outcome.started_at,
-            "output": _counts(transaction) if outcome.agent.writes else None,
+            "output": _counts(transaction, outcome.agent) if outcome.agent.writes else None,
             "result": outcome.answer.model_dump_json(),
         }
         if await (await session.execute(_SQL["finish"], finish)).fetchone() is None:
             raise LeaseLost(f"run {job.id} was taken away inside its outcome (epoch {job.epoch})")
 
 
-def _counts(transaction: OutcomeTransaction) -> str:
-    """What the write did, for the watchdog: a run may succeed and leave nothing behind."""
-    return json.dumps({"rows": transaction.touched, "emitted": len(transaction.emissions)})
+def _counts(transaction: OutcomeTransaction, agent: Agent) -> str:
+    """What the write did, for the watchdog: a run may succeed and leave nothing behind, where its agent allows that."""
+    counts = {"rows": transaction.touched, "emitted": len(transaction.emissions)}
+    return json.dumps(counts if agent.empty_output == "alert" else counts | {"empty_output": agent.empty_output})
 
 
 async def refresh_input(session: db.Session, job_id: int, payload: str) -> None:

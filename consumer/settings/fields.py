@@ -273,6 +273,52 @@ class Settings(BaseModel):
         description="how long a review waits before it is escalated, unless its agent says otherwise",
     )
 
+    watchdog_seconds: float = Field(
+        1.0, gt=0, alias="ROWCALL_WATCHDOG_SECONDS", description="longest pause between two looks of the watchdog"
+    )
+    watchdog_grace_seconds: float = Field(
+        30.0,
+        ge=0,
+        alias="ROWCALL_WATCHDOG_GRACE_SECONDS",
+        description="how late anything may begin before it is overdue",
+    )
+    watchdog_run_grace_seconds: float = Field(
+        60.0,
+        ge=0,
+        alias="ROWCALL_WATCHDOG_RUN_GRACE_SECONDS",
+        description="how long after the end of its lease or deadline a run may lie before it is overdue",
+    )
+    watchdog_wait_seconds: float = Field(
+        900.0,
+        gt=0,
+        alias="ROWCALL_WATCHDOG_WAIT_SECONDS",
+        description="how long a run that is due may wait for a worker",
+    )
+    watchdog_stuck_seconds: float = Field(
+        60.0, gt=0, alias="ROWCALL_WATCHDOG_STUCK_SECONDS", description="beats without progress for so long: stuck"
+    )
+    watchdog_misses: int = Field(
+        3, ge=1, alias="ROWCALL_WATCHDOG_MISSES", description="beats a process may miss in a row before it is overdue"
+    )
+    watchdog_output_seconds: float = Field(
+        300.0,
+        ge=0,
+        alias="ROWCALL_WATCHDOG_OUTPUT_SECONDS",
+        description="how long a run that left nothing behind is held before it is told",
+    )
+    watchdog_gap_seconds: float = Field(
+        10.0,
+        gt=0,
+        alias="ROWCALL_WATCHDOG_GAP_SECONDS",
+        description="longer than this without any watchdog, or without the database, is one gap and not a storm",
+    )
+    watchdog_remind_seconds: float = Field(
+        3600.0,
+        ge=0,
+        alias="ROWCALL_WATCHDOG_REMIND_SECONDS",
+        description="what is still wrong is told again after this time; 0 never reminds",
+    )
+
     health_host: str = Field("127.0.0.1", alias="ROWCALL_HEALTH_HOST", description="address of /healthz, /metrics")
     health_port: int = Field(
         9100,
@@ -320,6 +366,11 @@ class Settings(BaseModel):
             raise ConfigurationError(
                 f"ROWCALL_BEAT_SECONDS ({self.beat_seconds:g}) must be at most a third of "
                 f"ROWCALL_LEASE_SECONDS ({self.lease_seconds:g}), or one late beat loses a healthy run"
+            )
+        if self.watchdog_gap_seconds < 2 * self.watchdog_seconds:
+            raise ConfigurationError(
+                f"ROWCALL_WATCHDOG_GAP_SECONDS ({self.watchdog_gap_seconds:g}) must be at least twice "
+                f"ROWCALL_WATCHDOG_SECONDS ({self.watchdog_seconds:g}), or each pause is taken for a gap"
             )
 
     def shown(self) -> dict[str, str]:

@@ -259,6 +259,18 @@ WEBHOOKS: Final = Metric(
 HEARTBEATS: Final = Metric(
     "heartbeats", "counter", "heartbeats of this process to the database", {"result": ("written", "failed")}
 )
+_WATCHED: Final = ("new", "up", "late", "overdue", "failed", "stuck", "no_output", "paused")
+WATCH_SUBJECTS: Final = Metric("watch_subjects", "gauge", "subjects of the watchdog by state", {"state": _WATCHED})
+WATCH_FLIPS: Final = Metric(
+    "watch_flips", "counter", "changes of state this watchdog wrote, by the new state", {"state": (*_WATCHED, "gap")}
+)
+WATCH_ALERTS: Final = Metric(
+    "watch_alerts",
+    "counter",
+    "tries to send an alert. failed: it is tried again; gave_up: it is not",
+    {"channel": (), "result": ("sent", "failed", "gave_up")},
+)
+WATCH_ROUND_SECONDS: Final = Metric("watch_round_seconds", "histogram", "seconds of one look at everything", {}, _FAST)
 EMITTED: Final = Metric(
     "emitted", "counter", "events that producers sent and brokers confirmed, by topic", {"topic": ()}
 )

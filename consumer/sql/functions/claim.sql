@@ -101,7 +101,8 @@ BEGIN
                 attempt_count = j.attempt_count + 1, slot = v_slots[p.number],
                 deadline = rowcall.now() + make_interval(secs => v_agent.deadline),
                 locked_until = rowcall.now() + make_interval(secs => least(p_lease, v_agent.deadline)),
-                started_at = coalesce(j.started_at, rowcall.now()), reason = NULL, updated_at = rowcall.now()
+                started_at = coalesce(j.started_at, rowcall.now()), claimed_at = rowcall.now(), reason = NULL,
+                updated_at = rowcall.now()
             FROM unnest(v_ids) WITH ORDINALITY AS p (id, number) WHERE j.id = p.id
             RETURNING j.*
         ), held AS (
