@@ -43,7 +43,7 @@ _POSITIONS: Final = "SELECT coalesce(sum(next_offset), 0)::bigint AS n FROM rowc
 def updates(services: Services) -> tuple[float, dict[str, Any]]:
     """Values a second by the engine, and its states, positions and events written as the process writes them.
 
-    The process reads batches of up to 20,000 and saves once a second, or when something is to be told.
+    The process reads batches of up to 20,000 and saves as `store.due` says, once at the end of a round.
     """
     monitor = Monitor.of(name="m", topic="t", value="v", segment="s")
     chance = random.Random(1)
@@ -65,13 +65,16 @@ def _round(
 ) -> tuple[float, float]:
     """Values a second of the clock, and of this process's own CPU."""
     count = sum(map(len, batches))
-    began, began_cpu = saved, _ = time.monotonic(), time.process_time()
+    began, began_cpu = time.monotonic(), time.process_time()
+    saved, took = began, 0.0
     for place, batch in enumerate(batches, 1):
         engine.feed([monitor], batch)
-        if store.due(engine, saved) or place == len(batches):
+        if store.due(engine, saved, took) or place == len(batches):
+            starts = time.monotonic()
             position = store.Position("topic:t", "id", 0, (number * len(batches) + place) * BATCH)
             store.save(session, engine, Topics(), 1.0, cluster="c", positions=[position])
             saved = time.monotonic()
+            took = saved - starts
     return count / (time.monotonic() - began), count / (time.process_time() - began_cpu)
 
 

@@ -90,7 +90,7 @@ class Watch:
         self._reading: set[Place] = set()
         self._seen: dict[str, store.Seen] = {}
         self._read: dict[Place, store.Position] = {}
-        self._looked = self._ticked = self._saved = 0.0
+        self._looked = self._ticked = self._saved = self._took = 0.0
         self._engine = Engine(monitors, store.loader(session), store.known(session, [m.name for m in monitors]))
         self._queries = Queries(settings, session, self._brokers)
         self._upkeep = Upkeep(session, monitors, settings.drift_keep_days)
@@ -109,7 +109,7 @@ class Watch:
         if polled.records:
             self._take(polled.records)
         now = self._now()
-        waiting = self._save(now) if self._read and store.due(self._engine, self._saved) else 0
+        waiting = self._save(now) if self._read and store.due(self._engine, self._saved, self._took) else 0
         for monitor in self._monitors:
             if monitor.source in self._owned and (rows := self._queried(monitor, now)) is not None:
                 self._engine.feed([monitor], [Sample(row, now, now) for row in rows])
@@ -214,7 +214,7 @@ class Watch:
         return self._save(now, reset=reset) if rows or reset else 0
 
     def _save(self, now: float, **what: Any) -> int:
-        counted = dict(self._engine.counted)
+        counted, began = dict(self._engine.counted), time.monotonic()
         seen = {source: item for source, item in self._seen.items() if item.fresh}
         try:
             made = store.save(self._session, self._engine, self._topics, now, cluster=self._cluster,
@@ -225,4 +225,5 @@ class Watch:
         for (monitor, outcome), count in counted.items():
             telemetry.DRIFT_VALUES.add(count, monitor=monitor, outcome=outcome)
         self._read, self._saved = {}, time.monotonic()
+        self._took = self._saved - began
         return made

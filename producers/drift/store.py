@@ -23,8 +23,9 @@ _SQL: Final = db.queries("drift", "producers")
 _DIGEST: Final = 8
 REMEMBERED: Final = 100_000
 """IDs of a source that are remembered, at least."""
-SAVE_SECONDS: Final = 1.0
-"""States wait so long for more values, so that each is written once for many; not where there is something to tell."""
+SAVE_SECONDS: Final = (1.0, 10.0)
+"""States wait at least and at most so long for more values, so that each is written once for many."""
+_SAVE_SHARE: Final = 4
 
 
 class Position(NamedTuple):
@@ -77,9 +78,16 @@ def known(session: db.SyncSession, monitors: Sequence[str]) -> dict[str, int]:
         return {row["monitor"]: row["segments"] for row in session.execute(_SQL["known"], (list(monitors),))}
 
 
-def due(engine: Engine, saved: float) -> bool:
-    """Whether it is time to save; `saved` is the monotonic time of the last one."""
-    return bool(engine.told or engine.over) or time.monotonic() - saved >= SAVE_SECONDS
+def due(engine: Engine, saved: float, took: float) -> bool:
+    """Whether it is time to save: at once when something is to be told, else so that a fifth of the time goes into it.
+
+    Args:
+        saved: the monotonic time when the last save ended.
+        took: how many seconds it took.
+    """
+    least, most = SAVE_SECONDS
+    wait = min(max(least, _SAVE_SHARE * took), most)
+    return bool(engine.told or engine.over) or time.monotonic() - saved >= wait
 
 
 def save(
