@@ -50,7 +50,7 @@ def updates(services: Services) -> tuple[float, dict[str, Any]]:
     rounds = []
     with services.database() as url, contextlib.closing(db.connect(url, name="bench")) as session:
         engine = _settled(session, monitor, chance)
-        for number in range(2 if services.quick else 7):
+        for number in range(2 if services.quick else 5):
             batches = [_values(chance, BATCH) for _ in range(_BATCHES)]
             rounds.append(_round(session, engine, monitor, batches, number))
     rates, of_cpu = zip(*rounds, strict=True)
