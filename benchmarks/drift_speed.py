@@ -37,7 +37,7 @@ SEGMENTS: Final = 10_000
 _KINDS: Final = 40
 _BATCHES: Final = 10
 _BASELINE: Final = 520
-_POSITIONS: Final = "SELECT coalesce(sum(next_offset), 0)::bigint AS n FROM rowcall.drift_positions WHERE source = %s"
+_POSITIONS: Final = b"SELECT coalesce(sum(next_offset), 0)::bigint AS n FROM rowcall.drift_positions WHERE source = %s"
 
 
 def updates(services: Services) -> tuple[float, dict[str, Any]]:
@@ -112,15 +112,10 @@ def through_topic(services: Services) -> float:
     producer.flush(60)
     with contextlib.closing(db.connect(info.database_url, name="bench")) as session:
         _settled(session, Monitor.of(name="bulk", **settings), chance)
-
-        def read() -> int:
-            row = session.execute(_POSITIONS.encode(), (f"topic:{topic}",)).fetchone()
-            return int(row["n"]) if row else 0
-
-        with _watching(services, "bulk", settings):
-            until(read, "the first values are read", seconds=120)
-            began, first = time.monotonic(), read()
-            until(lambda: read() >= count, "all values are read", seconds=300)
+        with _watching(services, "bulk", settings) as child:
+            until(lambda: _read(session, topic, child), f"the first values are read; see {child.log.name}", seconds=120)
+            began, first = time.monotonic(), _read(session, topic, child)
+            until(lambda: _read(session, topic, child) >= count, "all values are read", seconds=300)
             return significant((count - first) / (time.monotonic() - began))
 
 
@@ -143,10 +138,12 @@ def event_ms(services: Services) -> tuple[float, dict[str, Any]]:
     producer.flush(60)
     with (
         contextlib.closing(db.connect(info.database_url, name="bench")) as session,
-        _watching(services, "bench", {"topic": topic, "value": "v", "segment": "s", "start": "earliest"}, topics),
+        _watching(
+            services, "bench", {"topic": topic, "value": "v", "segment": "s", "start": "earliest"}, topics
+        ) as child,
     ):
-        until(lambda: (session.execute(_POSITIONS.encode(), (f"topic:{topic}",)).fetchone() or {"n": 0})["n"] >=
-              len(names) * _BASELINE, "the baselines are read", seconds=120)  # fmt: skip
+        baselines = len(names) * _BASELINE
+        until(lambda: _read(session, topic, child) >= baselines, "the baselines are read", seconds=120)
         for name in names * 15:
             _send(producer, topic, name, chance.gauss(4, 1))
             producer.flush(10)
@@ -156,6 +153,13 @@ def event_ms(services: Services) -> tuple[float, dict[str, Any]]:
               every=1.0)  # fmt: skip
         spans = _spans(info, list(topics.values())[:2])
     return percentile(spans, 0.99), summary(spans)
+
+
+def _read(session: db.SyncSession, topic: str, child: Child) -> int:
+    """How many values the process has read and saved."""
+    child.check()
+    row = session.execute(_POSITIONS, (f"topic:{topic}",)).fetchone()
+    return int(row["n"]) if row else 0
 
 
 def _spans(info: StackInfo, topics: Sequence[str]) -> list[float]:
@@ -202,14 +206,14 @@ def _appended(topics: Sequence[str], info: StackInfo) -> None:
 @contextlib.contextmanager
 def _watching(
     services: Services, name: str, settings: dict[str, str], topics: dict[str, str] | None = None
-) -> Iterator[None]:
+) -> Iterator[Child]:
     """`rowcall drift run` with one monitor."""
     lines = ["[topics]", *_lines(topics or {}), f"[monitor.{name}]", *_lines(settings)]
     file = services.directory / f"{name}.toml"
     file.write_text("\n".join(lines))
     environment = {**services.connected().environment(), "ROWCALL_DRIFT": str(file), "ROWCALL_HEALTH_PORT": "0"}
-    with running([Child(rowcall("drift", "run"), environment, services.directory / f"{name}.log")]):
-        yield
+    with running([Child(rowcall("drift", "run"), environment, services.directory / f"{name}.log")]) as children:
+        yield children[0]
 
 
 def _lines(table: dict[str, str]) -> list[str]:
