@@ -176,12 +176,7 @@ class Settings(BaseModel):
         "", alias="ROWCALL_SCHEDULES", description="TOML file of schedules, beside those in the agents' modules"
     )
     drift: str = Field("", alias="ROWCALL_DRIFT", description="TOML file of drift monitors")
-    drift_keep_days: int = Field(
-        30,
-        gt=0,
-        alias="ROWCALL_DRIFT_KEEP_DAYS",
-        description="days for which sent drift events and retired monitors are kept",
-    )
+    drift_keep_days: int = Field(30, gt=0, alias="ROWCALL_DRIFT_KEEP_DAYS", description="days old drift records stay")
     watchdog: str = Field("", alias="ROWCALL_WATCHDOG", description="TOML file of the watchdog's channels")
     watchdog_ping_url: SecretStr | None = Field(
         None,

@@ -101,10 +101,18 @@ def test_refused_query_is_named_asked_again_in_its_time_and_stops_no_other(datab
     settings = load({"DATABASE_URL": database})
     wrong = Monitor.of(name="wrong", sql="SELECT nothing FROM nowhere", value="v", every=10)
     slow = Monitor.of(name="slow", sql="SELECT pg_sleep(5)::text AS v", value="v", every=10, timeout=0.2)
+    much = Monitor.of(name="much", sql="SELECT generate_series(1, 100001) AS v", value="v", every=10)
+    unknown = Monitor.of(name="unknown", sql="SELECT %(since)s + %(nobody)s AS v", value="v", every=10)
     good = Monitor.of(name="good", sql="SELECT 1 AS v", value="v", every=10)
     with db.connect(database, name="test") as session:
         queries = Queries(settings, session, Brokers(settings))
-        for monitor, said in ((wrong, "monitor wrong: sql: .*nowhere"), (slow, "monitor slow: sql: .*timeout")):
+        refused = {
+            "monitor wrong: sql: .*nowhere": wrong,
+            "monitor slow: sql: .*timeout": slow,
+            "monitor much: sql: .*more than 100000 rows": much,
+            "monitor unknown: sql: .*nobody": unknown,
+        }
+        for said, monitor in refused.items():
             with pytest.raises(ConfigurationError, match=said):
                 queries.due(monitor, 1000.0)
             assert queries.due(monitor, 1009.0) is None
