@@ -275,13 +275,13 @@ class Settings(BaseModel):
         30.0,
         ge=0,
         alias="ROWCALL_WATCHDOG_GRACE_SECONDS",
-        description="how late anything may begin before it is overdue",
+        description="how late anything may begin without being overdue",
     )
     watchdog_run_grace_seconds: float = Field(
         60.0,
         ge=0,
         alias="ROWCALL_WATCHDOG_RUN_GRACE_SECONDS",
-        description="how long after the end of its lease or deadline a run may lie before it is overdue",
+        description="how long a run may lie after its lease ended",
     )
     watchdog_wait_seconds: float = Field(
         900.0,
@@ -299,19 +299,16 @@ class Settings(BaseModel):
         300.0,
         ge=0,
         alias="ROWCALL_WATCHDOG_OUTPUT_SECONDS",
-        description="how long a run that left nothing behind is held before it is told",
+        description="when a run without output is told, after its end",
     )
     watchdog_gap_seconds: float = Field(
         10.0,
         gt=0,
         alias="ROWCALL_WATCHDOG_GAP_SECONDS",
-        description="longer than this without any watchdog, or without the database, is one gap and not a storm",
+        description="so long without a look: one gap instead of a storm",
     )
     watchdog_remind_seconds: float = Field(
-        3600.0,
-        ge=0,
-        alias="ROWCALL_WATCHDOG_REMIND_SECONDS",
-        description="what is still wrong is told again after this time; 0 never reminds",
+        3600.0, ge=0, alias="ROWCALL_WATCHDOG_REMIND_SECONDS", description="when a fault is told again; 0 for never"
     )
 
     health_host: str = Field("127.0.0.1", alias="ROWCALL_HEALTH_HOST", description="address of /healthz, /metrics")
