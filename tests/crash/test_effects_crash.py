@@ -20,8 +20,11 @@ import pytest
 from consumer import db, operate
 from consumer.operate import Act
 from tests.agents.harness import Records, records
+from tests.agents.shared import receiver
 from tests.fixtures.postgres import create, drop
-from tests.receiver import Receiver, receive
+from tests.receiver import Receiver
+
+__all__ = ["receiver"]
 
 POINTS = ("before_plan", "after_plan", "after_sent", "after_act", "after_confirm")
 MODES = ("idempotent", "reconcile", "person")
@@ -40,12 +43,6 @@ def database(server: str) -> Iterator[str]:
 @pytest.fixture
 async def view(database: str) -> AsyncIterator[Records]:
     async with records(database) as found:
-        yield found
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with receive() as found:
         yield found
 
 

@@ -11,16 +11,11 @@ import pytest
 
 from consumer import db, operate
 from tests.agents.harness import Records, records
+from tests.agents.shared import database
 from tests.crash.test_worker_crash import Start, check_once_each, workers_of
-from tests.fixtures.postgres import create, drop
 from tests.scripted_model import Endpoint, Reply, serve
 
-
-@pytest.fixture(scope="module")
-def database(server: str) -> Iterator[str]:
-    url = create(server)
-    yield url
-    drop(url)
+__all__ = ["database"]
 
 
 @pytest.fixture

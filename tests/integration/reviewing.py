@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from decimal import Decimal
 from typing import Any
 
-from consumer import operate
+import pytest
+
+from consumer import db, operate
 from consumer.operate import Act
 from tests.agents.harness import Records, running, settings
-from tests.scripted_model import Endpoint, Reply
+from tests.scripted_model import Endpoint, Reply, serve
 
 ADA, BOB = Act("ada", "looks right"), Act("bob", "because")
 ROW = {"id": 1, "status": "open", "amount": Decimal("5.00"), "note": None}
@@ -62,4 +64,20 @@ async def note(view: Records, item: int = 1) -> Any:
     return (await view.one("SELECT note FROM public.items WHERE id = %s", item))["note"]
 
 
-__all__ = ["ADA", "BOB", "ROW", "held", "note", "operate", "put", "review", "review_of", "says", "working"]
+@pytest.fixture
+def person(database: str) -> Iterator[db.SyncSession]:
+    """A session of somebody who decides."""
+    with db.connect(database, name="person") as session:
+        yield session
+
+
+@pytest.fixture
+def model() -> Iterator[Endpoint]:
+    """An endpoint whose answer is of the medium tier."""
+    with serve(says()) as endpoint:
+        yield endpoint
+
+
+__all__ = [
+    "ADA", "BOB", "ROW", "held", "model", "note", "operate", "person", "put", "review", "review_of", "says", "working",
+]  # fmt: skip

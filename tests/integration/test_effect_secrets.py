@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 
@@ -11,7 +10,9 @@ from consumer.agents.door import Agent, Context, secret
 from consumer.records import Event
 from tests.agents.doing import Note
 from tests.agents.harness import records, running, settings
-from tests.fixtures.postgres import create, drop
+from tests.agents.shared import database
+
+__all__ = ["database"]
 
 SECRET = "s3cret-of-the-crm"
 parrot = Agent(name="parrot", version=1, answer=Note, max_attempts=1)
@@ -22,13 +23,6 @@ async def ask(ctx: Context, event: Event) -> Note:
     """Reads from a server that speaks no HTTP."""
     await ctx.http("read", "GET", event.data["url"], params={"q": secret("PARROT_TOKEN")})
     return Note(title="read", score=1)
-
-
-@pytest.fixture(scope="module")
-def database(server: str) -> Iterator[str]:
-    url = create(server)
-    yield url
-    drop(url)
 
 
 async def repeat(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,31 +12,13 @@ from consumer import db, operate
 from consumer.errors import DataRefused, OperatorError
 from consumer.operate import Act
 from tests.agents.doing import DONE
-from tests.agents.harness import Records, records, running, settings
-from tests.fixtures.postgres import create, drop
+from tests.agents.harness import Records, running, settings
+from tests.agents.shared import database, receiver, view
 from tests.receiver import Receiver, receive
 
+__all__ = ["database", "receiver", "view"]
+
 ACT = Act("ada", "looked")
-
-
-@pytest.fixture(scope="module")
-def database(server: str) -> Iterator[str]:
-    url = create(server)
-    yield url
-    drop(url)
-
-
-@pytest.fixture
-async def view(database: str) -> AsyncIterator[Records]:
-    DONE.clear()
-    async with records(database, clear=True) as found:
-        yield found
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with receive() as found:
-        yield found
 
 
 def outside(url: str, **changed: Any) -> Any:

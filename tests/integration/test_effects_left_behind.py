@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -13,8 +13,10 @@ from consumer.errors import Cancel, EffectUnknown, GiveUp, RetryLater
 from consumer.records import Event
 from tests.agents.doing import Note
 from tests.agents.harness import ENDED, Records, records, running, settings
-from tests.fixtures.postgres import create, drop
-from tests.receiver import Receiver, receive
+from tests.agents.shared import database, receiver
+from tests.receiver import Receiver
+
+__all__ = ["database", "receiver"]
 
 impatient = Agent(name="impatient", version=1, answer=Note)
 careless = Agent(name="careless", version=1, answer=Note)
@@ -67,30 +69,17 @@ async def put_off(ctx: Context, event: Event, answer: Note) -> None:
     if ctx.run_id not in _PUT_OFF:
         _PUT_OFF.add(ctx.run_id)
         try:
-            await ctx.http("send", "POST", event.data["url"], json={"n": 1}, timeout=0.4)
+            await ctx.http("send", "POST", event.data["url"], json={"n": 1})
         except EffectUnknown as error:
             raise RetryLater("later", delay_seconds=0.0) from error
     ends = {"give up": GiveUp("no"), "cancel": Cancel("withdrawn"), "fail": RuntimeError("oh")}
     raise ends.get(event.data["ends"], RetryLater("later still", delay_seconds=0.0))
 
 
-@pytest.fixture(scope="module")
-def database(server: str) -> Iterator[str]:
-    url = create(server)
-    yield url
-    drop(url)
-
-
 @pytest.fixture
 async def view(database: str) -> AsyncIterator[Records]:
     async with records(database, clear=True) as found:
         await found.know(AGENTS)
-        yield found
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with receive() as found:
         yield found
 
 
@@ -128,7 +117,7 @@ async def test_no_run_ends_while_an_effect_of_it_may_have_happened(
     view: Records, database: str, receiver: Receiver, ends: str, said: str, status: str
 ) -> None:
     async with running(settings(database, http_allow=("127.0.0.0/8",)), agents=AGENTS):
-        job_id = await view.add("hopeful", {"url": f"{receiver.url}/act?do=hold", "ends": ends}, attempts=2)
+        job_id = await view.add("hopeful", {"url": f"{receiver.url}/act?do=reset", "ends": ends}, attempts=2)
         job = await view.wait(job_id, *ENDED, "WAITING_REVIEW")
         assert (job["status"], job["error_code"], job["finished_at"]) == ("WAITING_REVIEW", "effect_unknown", None)
         with db.connect(database, name="test") as session:

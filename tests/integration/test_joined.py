@@ -16,10 +16,13 @@ from consumer.records import Change, Event, Operation, Origin, payload
 from tests.agents.doing import DONE, Note
 from tests.agents.harness import Records, records, running, settings
 from tests.agents.outside import careful
+from tests.agents.shared import receiver
 from tests.fixtures.postgres import create, drop
 from tests.integration.limiting import Fleet
-from tests.receiver import Receiver, receive
+from tests.receiver import Receiver
 from tests.scripted_model import Reply, serve
+
+__all__ = ["receiver"]
 
 ADA = Act("ada", "looked")
 GOOD = {"title": "a note", "score": 3}
@@ -43,12 +46,6 @@ async def view(shared: str) -> AsyncIterator[Records]:
 def person(shared: str) -> Iterator[db.SyncSession]:
     with db.connect(shared, name="person") as session:
         yield session
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with receive() as found:
-        yield found
 
 
 @pytest.fixture

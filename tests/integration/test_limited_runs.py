@@ -14,8 +14,10 @@ from consumer.errors import OperatorError
 from consumer.operate import limits as operated
 from tests.agents.doing import DONE
 from tests.agents.harness import Records, records, running, settings
-from tests.fixtures.postgres import create, drop
+from tests.agents.shared import database
 from tests.scripted_model import Reply, serve
+
+__all__ = ["database"]
 
 GOOD = {"title": "a note", "score": 3}
 CLEAR = """
@@ -23,13 +25,6 @@ TRUNCATE rowcall.limits, rowcall.buckets, rowcall.budgets, rowcall.budget_usage,
     rowcall.lanes, rowcall.storm_counts
 """
 OPERATOR = operate.Act("somebody")
-
-
-@pytest.fixture(scope="module")
-def database(server: str) -> Iterator[str]:
-    url = create(server)
-    yield url
-    drop(url)
 
 
 @pytest.fixture

@@ -6,17 +6,18 @@ dead, every slot and every reservation comes back and every run ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, ClassVar
 
-import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from psycopg.rows import DictRow
 
-from tests.fixtures.postgres import Clock, create, drop
+from tests.agents.shared import database
+from tests.fixtures.postgres import Clock
 from tests.integration.limiting import Fleet
+
+__all__ = ["database"]
 
 SLOTS, RUN_CAP = 3, 500
 CLEAR = """
@@ -151,13 +152,6 @@ class Machine(RuleBasedStateMachine):
             self.fleet.keep()
         assert self.fleet.rows(left) == []
         assert self.fleet.rows("SELECT agent FROM rowcall.lanes") == []
-
-
-@pytest.fixture(scope="module")
-def database(server: str) -> Iterator[str]:
-    url = create(server)
-    yield url
-    drop(url)
 
 
 def test_no_history_exceeds_a_limit_or_leaks_a_slot_or_a_reservation(database: str) -> None:

@@ -5,20 +5,16 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
 from tests.agents.harness import Records, records, running, settings
+from tests.agents.shared import database
 from tests.agents.trying import ALL, CALLS, LATE
 from tests.fixtures.postgres import create, drop
 
-
-@pytest.fixture(scope="module")
-def database(server: str) -> Iterator[str]:
-    url = create(server)
-    yield url
-    drop(url)
+__all__ = ["database"]
 
 
 @pytest.fixture

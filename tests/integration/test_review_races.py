@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 from consumer import db, operate
 from consumer.errors import OperatorError, TransactionConflict
 from consumer.operate import Act
-from tests.fixtures.postgres import create, drop
+from tests.agents.shared import database
 from tests.integration.acting import claim, end, insert, job, open_review
 from tests.integration.test_state_machine import BROKEN_LANES, TWO_HOLDERS
+
+__all__ = ["database"]
 
 ROW = {"key_hash": 7, "input_kind": "change", "payload": '{"op": "u"}'}
 # What becomes of the run with each end of its review.
@@ -74,13 +76,6 @@ def expire(session: db.SyncSession, review: int, job_id: int) -> None:
 
 PEOPLE: list[Deed] = [approve, approve_edited, approve_in_a_group, reject, ask_again, cancel]
 ACTS: list[Deed] = [*PEOPLE, supersede, look, expire]
-
-
-@pytest.fixture(scope="module")
-def database(server: str) -> Iterator[str]:
-    url = create(server)
-    yield url
-    drop(url)
 
 
 @dataclass

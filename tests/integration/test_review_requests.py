@@ -3,44 +3,32 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from consumer import db
 from consumer.errors import OperatorError
 from tests.agents.doing import DONE
-from tests.agents.harness import Records, records
+from tests.agents.harness import Records
 from tests.agents.reviewed import reviewed
-from tests.fixtures.postgres import create, drop
-from tests.integration.reviewing import ADA, BOB, held, note, operate, put, review, review_of, says, working
-from tests.scripted_model import Endpoint, serve
+from tests.agents.shared import database, view
+from tests.integration.reviewing import (
+    ADA,
+    BOB,
+    held,
+    model,
+    note,
+    operate,
+    person,
+    put,
+    review,
+    review_of,
+    says,
+    working,
+)
+from tests.scripted_model import Endpoint
 
-
-@pytest.fixture(scope="module")
-def database(server: str) -> Iterator[str]:
-    url = create(server)
-    yield url
-    drop(url)
-
-
-@pytest.fixture
-async def view(database: str) -> AsyncIterator[Records]:
-    DONE.clear()
-    async with records(database, clear=True) as found:
-        yield found
-
-
-@pytest.fixture
-def person(database: str) -> Iterator[db.SyncSession]:
-    with db.connect(database, name="person") as session:
-        yield session
-
-
-@pytest.fixture
-def model() -> Iterator[Endpoint]:
-    with serve(says()) as endpoint:
-        yield endpoint
+__all__ = ["database", "model", "person", "view"]
 
 
 @pytest.mark.parametrize("tier", ["medium", "high"])

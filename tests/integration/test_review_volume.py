@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -12,8 +12,10 @@ from consumer.executor.review_clock import ReviewClock
 from consumer.telemetry.metrics import REGISTRY
 from tests.agents.harness import Records, records
 from tests.fixtures.postgres import Clock
-from tests.integration.reviewing import ADA, BOB, held, note, put, review, review_of, says, working
-from tests.scripted_model import Endpoint, Reply, serve
+from tests.integration.reviewing import ADA, BOB, held, model, note, person, put, review, review_of, says, working
+from tests.scripted_model import Endpoint, Reply
+
+__all__ = ["model", "person"]
 
 HOUR, DAY = 3600.0, 86_400.0
 
@@ -22,18 +24,6 @@ HOUR, DAY = 3600.0, 86_400.0
 async def view(database: str) -> AsyncIterator[Records]:
     async with records(database) as found:
         yield found
-
-
-@pytest.fixture
-def person(database: str) -> Iterator[db.SyncSession]:
-    with db.connect(database, name="person") as session:
-        yield session
-
-
-@pytest.fixture
-def model() -> Iterator[Endpoint]:
-    with serve(says()) as endpoint:
-        yield endpoint
 
 
 async def tend(database: str) -> None:

@@ -6,13 +6,15 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
 from tests.agents.harness import Records, records
-from tests.integration.reviewing import held, put, review, says, working
-from tests.scripted_model import Endpoint, serve
+from tests.integration.reviewing import held, model, put, review, working
+from tests.scripted_model import Endpoint
+
+__all__ = ["model"]
 
 Rowcall = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -21,12 +23,6 @@ Rowcall = Callable[..., subprocess.CompletedProcess[str]]
 async def view(database: str) -> AsyncIterator[Records]:
     async with records(database) as found:
         yield found
-
-
-@pytest.fixture
-def model() -> Iterator[Endpoint]:
-    with serve(says()) as endpoint:
-        yield endpoint
 
 
 @pytest.fixture

@@ -15,15 +15,17 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import psycopg
-import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from psycopg.rows import DictRow, dict_row
 
 from consumer import db
-from tests.fixtures.postgres import Clock, create, drop
+from tests.agents.shared import database
+from tests.fixtures.postgres import Clock
 from tests.integration.acting import claiming
+
+__all__ = ["database"]
 
 CLAIM, MOVES, STEPS, OPERATE = (db.queries(stage) for stage in ("claim", "moves", "steps", "operate"))
 LEASE_SECONDS, DEADLINE_SECONDS = 30.0, 100.0
@@ -352,13 +354,6 @@ def connections(url: str) -> Iterator[tuple[psycopg.Connection[DictRow], psycopg
         session.execute("SET lock_timeout = '5s'")
         yield session, inserter
         inserter.rollback()
-
-
-@pytest.fixture(scope="module")
-def database(server: str) -> Iterator[str]:
-    url = create(server)
-    yield url
-    drop(url)
 
 
 def test_no_history_breaks_an_epoch_an_order_or_an_end_and_none_forgets_a_run(database: str) -> None:

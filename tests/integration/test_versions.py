@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
 from consumer import db, operate
 from consumer.agents.door import Agent
 from tests.agents.harness import Records, records, running, settings
+from tests.agents.shared import database
 from tests.agents.versions import POSTPONED, version
-from tests.fixtures.postgres import create, drop
+
+__all__ = ["database"]
 
 OLD, NEW = version(1), version(2)
-
-
-@pytest.fixture(scope="module")
-def database(server: str) -> Iterator[str]:
-    url = create(server)
-    yield url
-    drop(url)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import asyncio
 import ipaddress
 import socket
 import ssl
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,7 +15,10 @@ from consumer.http import certificates
 from consumer.http import outward as module
 from consumer.http.addresses import Directions, is_public
 from consumer.http.outward import HttpFailed, Incoming, Outgoing, Outward
-from tests.receiver import Receiver, receive
+from tests.agents.shared import receiver
+from tests.receiver import Receiver
+
+__all__ = ["receiver"]
 
 PRIVATE = [
     "0.0.0.0", "0.1.2.3", "10.0.0.1", "100.64.0.1", "100.100.100.200", "127.0.0.1", "127.8.9.10", "168.63.129.16",
@@ -55,12 +57,6 @@ def get(url: str, **changed: Any) -> Outgoing:
 
 def send(url: str, *, allow: tuple[str, ...] = (), only: tuple[str, ...] = (), **changed: Any) -> Incoming:
     return asyncio.run(Outward(Directions.read(allow, only)).send(get(url, **changed), nothing))
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with receive() as found:
-        yield found
 
 
 @pytest.mark.parametrize("text", PRIVATE)

@@ -19,24 +19,15 @@ import pytest
 from consumer import settings, telemetry
 from consumer.errors import ConfigurationError
 from consumer.telemetry import Health, HealthServer, Metric, Status
+from tests.fixtures.logs import logging_as_it_was
+
+__all__ = ["logging_as_it_was"]
 
 SECRETS = {
     "DATABASE_URL": "postgresql://rowcall:pass%40word-1@db/rowcall",
     "MODEL_API_KEY": "sk-0123456789abcdef",
     "KAFKA_PASSWORD": 'quote"and\\slash',
 }
-
-
-@pytest.fixture(autouse=True)
-def logging_as_it_was() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    yield
-    for handler in list(root.handlers):
-        root.removeHandler(handler)
-    for handler in handlers:
-        root.addHandler(handler)
-    root.setLevel(level)
 
 
 def configured(**more: str) -> None:
