@@ -14,8 +14,7 @@ from consumer.settings.database_url import MASK
 
 # Names of librdkafka properties whose values are secrets, or hold one: sasl.password, ssl.key.pem, sasl.jaas.config.
 _SECRET_NAME: Final = re.compile(r"password|passphrase|secret|key|token|jaas|credential", re.IGNORECASE)
-# A rate, or nothing.
-_RATE: Final = r"^([1-9][0-9]{0,8}/(s|min|h|day))?$"
+_RATE: Final = r"^([1-9][0-9]{0,8}/(s|min|h|day))?$"  # or none
 
 
 class Settings(BaseModel):
