@@ -40,7 +40,7 @@ async def think(ctx: Context, event: Event) -> Note:
 async def give_up(ctx: Context, event: Event, answer: Note) -> None:
     """Waits less long than the call takes, and goes on."""
     try:
-        async with asyncio.timeout(0.4):
+        async with asyncio.timeout(1.5):
             await ctx.http("send", "POST", event.data["url"], json={"n": 1})
     except TimeoutError:
         return
@@ -58,7 +58,7 @@ async def forget(ctx: Context, event: Event, answer: Note) -> None:
 async def resign(ctx: Context, event: Event, answer: Note) -> None:
     """Ends its run because of what it does not know."""
     try:
-        await ctx.http("send", "POST", event.data["url"], json={"n": 1}, timeout=0.4)
+        await ctx.http("send", "POST", event.data["url"], json={"n": 1}, timeout=1.5)
     except EffectUnknown as error:
         raise GiveUp("too slow") from error
 
