@@ -17,7 +17,8 @@ MASKED_COLUMNS: Final = frozenset({
     "name", "first_name", "last_name", "full_name", "customer_name", "email", "phone", "address", "street",
     "iban", "tax_id",
 })  # fmt: skip
-_EMAIL: Final = re.compile(r"[\w.+%-]+@[\w-]+(?:\.[\w-]+)+")
+# Begins where a word begins: tried from each letter of a long text without an @, it would not end.
+_EMAIL: Final = re.compile(r"(?<![\w.+%-])[\w.+%-]+@[\w-]+(?:\.[\w-]+)+")
 _PHONE: Final = re.compile(r"\+\d[\d ()/-]{6,}\d")
 _DIGITS: Final = re.compile(r"\d{6,}")
 

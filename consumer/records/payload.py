@@ -11,6 +11,7 @@ import datetime as dt
 import math
 from collections.abc import Callable, Mapping
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, Final, Literal
 
 import orjson
@@ -122,12 +123,26 @@ def _row(row: Mapping[str, Any] | None) -> Any:
     """The row as orjson writes it, values tagged where they must be; `_OTHER` where only the codec knows how."""
     if row is None:
         return None
-    kinds = set(map(type, row.values()))
-    if not kinds <= _DIRECT or TAG in row:
+    tags = _tags_of(tuple(map(type, row.values())))
+    if tags is None or TAG in row:
         return _OTHER
-    if kinds <= _PLAIN:
+    if not tags:
         return row
-    return {name: value if (tag := _TAGS.get(type(value))) is None else tag(value) for name, value in row.items()}
+    values = list(row.values())
+    for place, tag in tags:
+        values[place] = tag(values[place])
+    return dict(zip(row, values, strict=True))
+
+
+@lru_cache(maxsize=4096)
+def _tags_of(kinds: tuple[type, ...]) -> tuple[tuple[int, Callable[[Any], Any]], ...] | None:
+    """For a row of values of these types: what is to be tagged, by place; None where only the codec knows how.
+
+    A table has few such rows, which differ in what is NULL, and they come by the thousands.
+    """
+    if not _DIRECT.issuperset(kinds):
+        return None
+    return tuple((place, _TAGS[kind]) for place, kind in enumerate(kinds) if kind in _TAGS)
 
 
 def _tagged_float(value: float) -> Any:

@@ -21,9 +21,10 @@ from consumer.settings import Settings
 # Shorter values are words that stand in every other line; masking them would only make the log unreadable.
 _SHORTEST_SECRET: Final = 8
 _MASK: Final = "***"
-# A password inside a URL or a libpq connection string, whichever it is and however it got there.
+# A password inside a URL or a libpq connection string, whichever it is and however it got there. An agent's error may
+# be a megabyte without a space: none of these looks at the rest of the text again from each of its places.
 _IN_URL: Final = re.compile(r"(://[^/\s:@\"']*:)[^/\s\"']+(@)")
-_IN_CONNINFO: Final = re.compile(r"(\w*password\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s'\"]+)", re.IGNORECASE)
+_IN_CONNINFO: Final = re.compile(r"(password\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s'\"]+)", re.IGNORECASE)
 _BEARER: Final = re.compile(r"(\b(?:Bearer|Basic)\s+)[A-Za-z0-9._~+/=-]{8,}")
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "action"}
 _TEXT_LEVELS: Final = {"WARNING": "WARN", "CRITICAL": "FATAL"}

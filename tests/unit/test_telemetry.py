@@ -121,6 +121,29 @@ def test_a_password_shown_in_any_url_is_masked_whole() -> None:
     assert telemetry.redact("sslpassword=abc x") == "sslpassword=*** x"
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "y",
+        "password",
+        "password=",
+        "password='",
+        "password=\\'",
+        "://",
+        "://a",
+        "://a:",
+        "://a:b",
+        "Bearer ",
+        "Basic\t",
+        "=",
+        "'",
+    ],
+)
+def test_a_megabyte_of_anything_is_redacted_in_one_go(piece: str) -> None:
+    assert telemetry.redact(piece * (1_000_000 // len(piece)) + " postgresql://u:word@h/d").endswith(":***@h/d")
+
+
 def test_metrics_are_counted_by_their_labels(server: HealthServer) -> None:
     telemetry.EVENTS.add(3, agent="counted-here", outcome="admitted")
     telemetry.EVENTS.add(agent="counted-here", outcome="admitted")

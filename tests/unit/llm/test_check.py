@@ -6,6 +6,8 @@ import socket
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from consumer.llm.check import WRONG_KEY, WRONG_MODEL, Report, check
 from consumer.llm.samples import SAMPLES, masked
 from tests.scripted_model import Reply, serve
@@ -81,3 +83,8 @@ async def test_samples_leave_masked() -> None:
 
 def test_the_samples_of_the_check_need_no_mask() -> None:
     assert [masked(sample) for sample in SAMPLES] == list(SAMPLES)
+
+
+@pytest.mark.timeout(60)
+def test_a_megabyte_without_an_address_is_masked_in_one_go() -> None:
+    assert masked({"text": "a" * 1_000_000 + " b.c+d@example.org"})["text"].endswith("a someone@example.com")
