@@ -71,6 +71,8 @@ def dev() -> None:
     Everything comes from package registries, listens on 127.0.0.1 only and lives in one directory a stack. Set
     DATABASE_URL, KAFKA_BOOTSTRAP_SERVERS, SCHEMA_REGISTRY_URL, CONNECT_URL or MODEL_BASE_URL to use a service that
     runs elsewhere instead.
+
+    Example: rowcall dev up --model && eval "$(rowcall dev status --env)"
     """
 
 

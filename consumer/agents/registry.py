@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
+from types import ModuleType
 
 from consumer.agents.door import Agent
 from consumer.errors import ConfigurationError
@@ -38,15 +39,24 @@ def load(settings: Settings) -> list[Agent]:
 
 
 def _agents_of(module: str) -> Sequence[Agent]:
-    try:
-        found = importlib.import_module(module)
-    except Exception as error:
-        what = f"{type(error).__name__}: {error}{_advice(module, error)}"
-        raise ConfigurationError(f"ROWCALL_AGENTS: module {module} cannot be imported: {what}") from error
+    found = imported(module)
     agents = getattr(found, "AGENTS", None)
     if not isinstance(agents, list | tuple) or not all(isinstance(agent, Agent) for agent in agents):
         raise ConfigurationError(f"ROWCALL_AGENTS: module {module} has no list AGENTS of agents")
     return agents
+
+
+def imported(module: str) -> ModuleType:
+    """A module of ROWCALL_AGENTS.
+
+    Raises:
+        ConfigurationError: it is not there, or its own code fails.
+    """
+    try:
+        return importlib.import_module(module)
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}{_advice(module, error)}"
+        raise ConfigurationError(f"ROWCALL_AGENTS: module {module} cannot be imported: {what}") from error
 
 
 def _advice(module: str, error: Exception) -> str:

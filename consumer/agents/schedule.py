@@ -8,6 +8,7 @@ at its first coming; expressions that fire by the hour or minute follow the cloc
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
@@ -20,6 +21,8 @@ from consumer.errors import ConfigurationError
 
 _LONGEST: Final = dt.timedelta(days=3660)
 _MOST_ATTEMPTS: Final = 1_000_000
+# A format of times under another name than `slot`, or with a distance that is none. It would be queued as it stands.
+_MISSPELT: Final = re.compile(r"\{(?!slot(?:[+-]\d{1,6}[dhm])?:)\w+(?:[+-]\w+)?:%[^{}]*\}")
 Overlap = Literal["skip", "queue_one", "allow", "cancel_previous"]
 CatchUp = Literal["none", "last", "all"]
 
@@ -86,6 +89,7 @@ class Schedule:
                 raise ConfigurationError(
                     f"schedule {self.name}: {name} must not be negative, nor more than {_LONGEST.days} days"
                 )
+        self._check_places()
         next(self.after(dt.datetime.now(dt.UTC)), None)
 
     def after(self, moment: dt.datetime) -> Iterator[dt.datetime]:
@@ -106,6 +110,14 @@ class Schedule:
         except CronSimError as error:
             raise ConfigurationError(f"schedule {self.name}: cron {self.cron!r}: {str(error).lower()}") from error
 
+    def _check_places(self) -> None:
+        for text in _texts([self.payload, self.dedupe_key]):
+            if misspelt := _MISSPELT.search(text):
+                raise ConfigurationError(
+                    f"schedule {self.name}: {misspelt.group()} names no slot; write {{slot:FORMAT}} or "
+                    "{slot-1d:FORMAT} (also h and m)"
+                )
+
     def _check_choices(self) -> None:
         if self.overlap not in ("skip", "queue_one", "allow", "cancel_previous"):
             raise ConfigurationError(
@@ -113,3 +125,15 @@ class Schedule:
             )
         if self.catch_up not in ("none", "last", "all"):
             raise ConfigurationError(f"schedule {self.name}: catch_up {self.catch_up!r} must be none, last or all")
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """The texts of a payload that nobody has looked at yet: it may be as deep as it likes, and hold itself."""
+    waiting, seen = [value], set()
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, Mapping | list | tuple) and id(item) not in seen:
+            seen.add(id(item))
+            waiting.extend(item.values() if isinstance(item, Mapping) else item)

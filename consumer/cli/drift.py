@@ -104,7 +104,7 @@ def check(
         return
     rows = [{**item, "at": dt.datetime.fromtimestamp(item["at"], dt.UTC) if topics else None} for item in told]
     print_table(rows, _TOLD, empty="nothing would have been told")
-    click.echo(", ".join(f"{name}: {count}" for name, count in left_out.items()))
+    click.echo(", ".join(f"{name}: {count}" for name, count in left_out.items()) or "the history held no value")
 
 
 def _show_monitors(chosen: Sequence[Monitor], json_output: bool) -> None:

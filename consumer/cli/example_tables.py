@@ -21,4 +21,4 @@ def example_tables() -> None:
     with session() as opened, db.transaction(opened):
         opened.execute(queries["create"])
         opened.execute(queries["seed"])
-    click.echo("public.customers, orders, notices, issues and issue_digests are there")
+    click.echo("public.customers, orders, notices, issues, issue_digests and those of the drift agents are there")

@@ -13,9 +13,10 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from consumer.errors import ConfigurationError
+from consumer.settings.faults import faults, plain
 from consumer.settings.fields import Settings
 
-__all__ = ["Settings", "load", "variable"]
+__all__ = ["Settings", "faults", "load", "plain", "variable"]
 
 
 def load(environment: Mapping[str, str] | None = None) -> Settings:
@@ -33,7 +34,7 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
     try:
         settings = Settings.model_validate(values)
     except ValidationError as error:
-        lines = [f"{'.'.join(map(str, item['loc'][:1]))}: {item['msg']}" for item in error.errors()]
+        lines = [f"{'.'.join(map(str, item['loc'][:1]))}: {plain(item['msg'])}" for item in error.errors()]
         raise ConfigurationError("settings: " + "; ".join(lines)) from None
     settings.check()
     return settings

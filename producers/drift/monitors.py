@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from consumer.errors import ConfigurationError
+from consumer.settings import faults
 from producers.drift.detectors import SEQUENTIAL, Detector, Options
 from producers.drift.episodes import Rules
 from producers.drift.values import Expression
@@ -180,7 +181,7 @@ def load(path: Path) -> tuple[Topics, list[Monitor]]:
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigurationError(f"ROWCALL_DRIFT names {path}, which cannot be read: {error.strerror}") from error
+        raise ConfigurationError(f"the file of monitors {path} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{path} is not TOML: {error}") from error
     found, topics = tables.pop("monitor", {}), tables.pop("topics", {})
@@ -195,5 +196,4 @@ def _validated(path: Path, where: str, model: type[Any], values: Any) -> Any:
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        wrong = "; ".join(f"{'.'.join(map(str, item['loc'])) or 'table'}: {item['msg']}" for item in error.errors())
-        raise ConfigurationError(f"{path}: {where}: {wrong}") from None
+        raise ConfigurationError(f"{path}: {where}: {faults(error, 'table', 'docs/drift.md')}") from None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import importlib
 import json
 import logging
 import tomllib
@@ -20,6 +19,7 @@ from typing import Any, Final
 import orjson
 
 from consumer import db
+from consumer.agents.registry import imported
 from consumer.agents.schedule import Schedule
 from consumer.errors import ConfigurationError
 from consumer.settings import Settings
@@ -136,7 +136,7 @@ def _duration(value: Any) -> dt.timedelta:
 
 
 def _of_module(module: str) -> list[Schedule]:
-    found = getattr(importlib.import_module(module), "SCHEDULES", [])
+    found = getattr(imported(module), "SCHEDULES", [])
     if not isinstance(found, list | tuple) or not all(isinstance(item, Schedule) for item in found):
         raise ConfigurationError(f"ROWCALL_AGENTS: SCHEDULES of module {module} must be a list of schedules")
     return list(found)

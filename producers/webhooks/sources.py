@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from consumer.errors import ConfigurationError
+from consumer.settings import faults
 
 DEFAULT_TOPIC: Final = "webhooks.received"
 # header:NAME, or the path of a field.
@@ -106,8 +107,7 @@ def _loaded(path: Path, name: str, table: Any, environment: Mapping[str, str]) -
     try:
         source = Source.model_validate({"name": name, **table} if isinstance(table, dict) else table)
     except ValidationError as error:
-        wrong = "; ".join(f"{'.'.join(map(str, item['loc'])) or 'table'}: {item['msg']}" for item in error.errors())
-        raise ConfigurationError(f"{path}: source {name}: {wrong}") from None
+        raise ConfigurationError(f"{path}: source {name}: {faults(error, 'table', 'docs/webhooks.md')}") from None
     return source, Keyring([_secret(path, name, variable, environment) for variable in source.secrets])
 
 

@@ -54,6 +54,11 @@ def test_a_wrong_value_is_refused_and_named(name: str, text: str) -> None:
         load({name: text})
 
 
+def test_a_fault_is_told_in_our_words_alone() -> None:
+    with pytest.raises(ConfigurationError, match=r"^settings: DATABASE_URL: holds a blank"):
+        load({"DATABASE_URL": "postgresql://u@h/d x"})
+
+
 def test_several_mistakes_are_told_together() -> None:
     with pytest.raises(ConfigurationError, match=r"ROWCALL_LEASE_SECONDS.*ROWCALL_POLL_SECONDS"):
         load({"ROWCALL_LEASE_SECONDS": "x", "ROWCALL_POLL_SECONDS": "y"})

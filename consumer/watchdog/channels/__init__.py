@@ -16,7 +16,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter, ValidationError
 
 from consumer.errors import ConfigurationError
-from consumer.settings import Settings, variable
+from consumer.settings import Settings, plain, variable
 from consumer.watchdog.alert import Alert, Channel
 from consumer.watchdog.channels import request
 from consumer.watchdog.channels.command import Command
@@ -161,6 +161,5 @@ def _fault(place: tuple[int | str, ...], said: str) -> str:
     if "union_tag" in said or "tag" in said.split("'", 1)[0]:
         return 'type: write "webhook", "email", "command" or "topic"'
     key = ".".join(map(str, place[1:]))
-    if said.startswith("Extra inputs"):
-        return f"{key}: there is no such key; docs/watchdog-channels.md has those there are"
-    return f"{key}: {said}" if key else said
+    text = plain(said, "docs/watchdog-channels.md")
+    return f"{key}: {text}" if key else text

@@ -15,10 +15,10 @@ from producers.drift.values import Expression, Refused
     ("text", "said"),
     [
         ("", "write a table"),
-        ("[monitor.a]\nvalue='v'", "exactly one source"),
+        ("[monitor.a]\nvalue='v'", "table: name exactly one source"),
         ("[monitor.a]\ntopic='t'\nsql='SELECT 1'\nvalue='v'", "exactly one source"),
         ("[monitor.a]\ntopic='t'", "needs value"),
-        ("[monitor.a]\ntopic='t'\nvalue='v'\nwarn=1", "warn: Extra"),
+        ("[monitor.a]\ntopic='t'\nvalue='v'\nwarn=1", "warn: there is no such key; docs/drift.md has"),
         ("[monitor.a]\ntopic='t'\nvalue='__import__(1)'", "holds more than columns"),
         ("[monitor.a]\ntopic='t'\nvalue='v'\ndetector='threshold'", "needs warning and critical"),
         ("[monitor.a]\ntopic='t'\nvalue='v'\ndetector='threshold'\nwarning=9\ncritical=3", "safe side"),

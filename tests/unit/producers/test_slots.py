@@ -10,6 +10,8 @@ import pytest
 
 from consumer.agents.schedule import Schedule
 from consumer.errors import ConfigurationError
+from consumer.settings import load
+from producers.schedules.definitions import declared
 from producers.schedules.slots import due, filled, starts_at
 
 
@@ -122,9 +124,16 @@ def test_payload_tells_the_slot_in_the_schedules_own_zone() -> None:
         ({"catch_up": "some"}, "none, last or all"),
         ({"grace": dt.timedelta(seconds=-1)}, "grace must not be negative"),
         ({"catch_up_limit": 0}, "must be 1 or more"),
+        ({"payload": {"days": ["{slat:%Y-%m-%d}"]}}, "{slat:%Y-%m-%d} names no slot"),
+        ({"dedupe_key": "shop:{slot-1w:%Y}"}, "{slot-1w:%Y} names no slot"),
     ],
     ids=str,
 )
 def test_a_schedule_that_could_not_fire_is_refused(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         Schedule(**({"name": "s", "cron": "0 * * * *", "agent": "a"} | fields)).check()
+
+
+def test_a_module_of_schedules_that_is_not_found_is_told_as_the_workers_do() -> None:
+    with pytest.raises(ConfigurationError, match="ROWCALL_AGENTS: module agents_of_nobody cannot be imported"):
+        declared(load({"ROWCALL_AGENTS": "agents_of_nobody"}))

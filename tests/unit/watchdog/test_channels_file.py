@@ -56,7 +56,7 @@ def loaded(folder: Path, text: str, **environment: str) -> list[Route]:
         ("[channel.a]\ntype='topic'\nkinds=['agents']", "channel a: kinds.0: .*'agent'"),
         ("[channel.a]\ntype='topic'\nreminders='sometimes'", "channel a: reminders: "),
         (HOOK, "channel a: secret names the environment variable HOOK, which is not set. Set it, or HOOK_FILE"),
-        (HOOK + "url_from='URL'", "channel a: Value error, give url, or url_from"),
+        (HOOK + "url_from='URL'", "channel a: give url, or url_from"),
         (HOOK.replace("http:", "ftp:"), "channel a: .*url: a URL must be http"),
         (HOOK.replace("'HOOK'", "'whsec_abc='"), "channel a: secret: "),
         (HOOK + "timeout_seconds=0", "channel a: timeout_seconds: "),
