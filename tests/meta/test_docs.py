@@ -225,3 +225,13 @@ def test_the_payload_in_the_docs_is_one_the_agent_takes() -> None:
     (payload,) = re.findall(r"--payload '(.*)'", OPERATIONS)
     request = request_of(Event("job:1", None, None, decode(payload)))
     assert (request.repository, len(request.issues or [])) == ("acme/shop", 1)
+
+
+@pytest.mark.parametrize("document", sorted((ROOT / "docs").glob("*.md")), ids=lambda path: path.name)
+def test_every_whole_module_of_agents_in_the_docs_works(document: Path) -> None:
+    for source in re.findall(r"^```python\n(.*?)^```", document.read_text("utf-8"), re.MULTILINE | re.DOTALL):
+        if "AGENTS = [" in source:
+            names: dict[str, Any] = {"__name__": "agents_of_a_document"}
+            exec(compile(source, document.name, "exec", dont_inherit=True), names)
+            for agent in names["AGENTS"]:
+                agent.check()
