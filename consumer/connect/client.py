@@ -166,7 +166,8 @@ class ConnectClient:
 
     def _expect(self, answer: Response, name: str, what: str) -> None:
         if answer.status == 404:
-            raise OperatorError(f"there is no connector {name} at {self._shown}; it knows {self.names() or 'none'}")
+            known = ", ".join(self.names()) or "none"
+            raise OperatorError(f"there is no connector {name} at {self._shown}; it knows: {known}")
         if not answer.ok:
             raise OperatorError(f"Connect did not {what} {name}: {_message(answer)}")
 
