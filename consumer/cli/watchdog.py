@@ -21,7 +21,7 @@ from consumer.errors import ConfigurationError
 from consumer.records.jobs import storable
 from consumer.settings import Settings
 from consumer.watchdog import channels, control
-from consumer.watchdog.alert import Channel
+from consumer.watchdog.alert import Listener
 from consumer.watchdog.observation import Expected
 from consumer.watchdog.rounds import Watchdog
 from producers.overdue import OverdueTopics
@@ -58,7 +58,7 @@ def run() -> None:
     telemetry.configure(loaded)
     with ExitStack() as opened:
         topics = opened.enter_context(closing(OverdueTopics(loaded)))
-        told: Sequence[Channel] = []
+        told: Sequence[Listener] = []
         if loaded.watchdog:
             told = channels.load(Path(loaded.watchdog), loaded, topic=topics.channel)
         switch = channels.ping(loaded)
