@@ -89,7 +89,7 @@ def list_(state: str | None, json_output: bool) -> None:
 
 @watchdog.command()
 @click.argument("subject", required=False)
-@click.option("--limit", default=20, show_default=True, help="How many to show.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="How many to show.")
 @as_json
 def flips(subject: str | None, limit: int, json_output: bool) -> None:
     """The latest changes, newest first, and what became of their alerts.

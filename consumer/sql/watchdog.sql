@@ -107,20 +107,34 @@ WHERE j.status = 'RUNNING' GROUP BY j.job_type;
 
 -- name: waiting
 -- Since when each agent's oldest run that could be claimed waits, in its lane or still outside the lanes. Runs that wait
--- for a person, an event, a budget or their time are none.
-SELECT u.name, min(u.since) AS since, (array_agg(u.id ORDER BY u.since))[1] AS run_id FROM (
+-- for a person, an event, a budget or their time are none. Runs whose agent nobody knows wait for ever: a misspelt
+-- job_type. Their names are found by jumping from one to the next, whatever number of lanes there is.
+WITH RECURSIVE named AS (
+    (SELECT agent FROM rowcall.lanes WHERE ready_at IS NOT NULL AND hold IS NULL ORDER BY agent LIMIT 1)
+    UNION ALL
+    SELECT (SELECT l.agent FROM rowcall.lanes l WHERE l.ready_at IS NOT NULL AND l.hold IS NULL AND l.agent > n.agent
+        ORDER BY l.agent LIMIT 1) FROM named n WHERE n.agent IS NOT NULL
+)
+SELECT u.name, min(u.since) AS since, (array_agg(u.id ORDER BY u.since))[1] AS run_id,
+    bool_or(a.name IS NULL) AS unknown FROM (
     SELECT a.name, greatest(l.ready_at, j.created_at) AS since, l.head AS id FROM rowcall.agents a
     CROSS JOIN LATERAL unnest(rowcall.ready_levels(a.name, false)) AS v (level)
     CROSS JOIN LATERAL (SELECT ready_at, head FROM rowcall.lanes WHERE agent = a.name AND priority = v.level
         AND ready_at IS NOT NULL AND hold IS NULL ORDER BY ready_at, head LIMIT 1) l
     JOIN rowcall.agent_jobs j ON j.id = l.head
     UNION ALL
+    SELECT n.agent, greatest(l.ready_at, j.created_at), l.head FROM named n
+    CROSS JOIN LATERAL (SELECT ready_at, head FROM rowcall.lanes WHERE agent = n.agent AND ready_at IS NOT NULL
+        AND hold IS NULL ORDER BY priority DESC, ready_at, head LIMIT 1) l
+    JOIN rowcall.agent_jobs j ON j.id = l.head
+    WHERE l.ready_at <= rowcall.now() AND NOT EXISTS (SELECT FROM rowcall.agents WHERE name = n.agent)
+    UNION ALL
     SELECT i.job_type, greatest(i.run_after, i.created_at), i.id FROM (
         SELECT job_type, id, run_after, created_at FROM rowcall.agent_jobs WHERE lane_seq IS NULL
         AND status = 'PENDING' ORDER BY CASE WHEN holds_key THEN created_at ELSE run_after END, id LIMIT 1000) i
     WHERE i.run_after <= rowcall.now()
-) u JOIN rowcall.agents a ON a.name = u.name AND (a.state = 'ACTIVE' OR a.state = 'PAUSED' AND a.paused_until IS NOT NULL)
-GROUP BY u.name;
+) u LEFT JOIN rowcall.agents a ON a.name = u.name
+WHERE a.name IS NULL OR a.state = 'ACTIVE' OR (a.state = 'PAUSED' AND a.paused_until IS NOT NULL) GROUP BY u.name;
 
 -- name: executors
 -- When the last executor fell silent, or will have: a clean end is silence from then on, a death only after beats that
@@ -250,6 +264,9 @@ SELECT f.id, f.at, f.subject, f.old_state, f.new_state, f.due_at, f.last_beat_at
         FROM rowcall.watch_alerts a WHERE a.flip = f.id ORDER BY a.reminder, a.channel) AS alerts
 FROM rowcall.watch_flips f WHERE (%(subject)s::text IS NULL OR f.subject = %(subject)s)
 ORDER BY f.id DESC LIMIT %(limit)s;
+
+-- name: is_ahead
+SELECT %(at)s::timestamptz > rowcall.now() AS ahead;
 
 -- name: pause
 UPDATE rowcall.watch_states SET paused_until = coalesce(%(until)s::timestamptz, 'infinity'), paused_by = %(by)s

@@ -199,9 +199,13 @@ def run(row: Row, rules: Rules) -> Observation:
 
 def queue(row: Row, rules: Rules) -> Observation:
     """An agent's runs that could be claimed, by the one that waits longest."""
+    advice = (
+        "there is no agent of this name: correct job_type where the run was inserted, or activate the agent"
+        if row["unknown"]
+        else "see whether a worker has the agent's code and `rowcall limits` lets it run"
+    )
     message = (
-        f"run {row['run_id']} of agent {row['name']} waits since {_time(row['since'])} and nobody claims it; see "
-        "whether a worker has the agent's code and `rowcall limits` lets it run"
+        f"run {row['run_id']} of agent {row['name']} waits since {_time(row['since'])} and nobody claims it; {advice}"
     )
     late = Fault("overdue", _later(row["since"], rules.wait), message, row["run_id"])
     return Observation(f"queue:{row['name']}", None, late.at, (late,))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -123,7 +124,7 @@ def test_review_that_nobody_decides_does_not_excuse_an_agent_for_ever(watching: 
 
 
 @pytest.mark.parametrize("options", [{"expect_every": 3660 * 86400.0, "misses": 1000}, {"expect_every": 1e300}])
-def test_expectation_beyond_the_end_of_the_calendar_is_never_due(watching: Rounds, options: dict[str, float]) -> None:
+def test_expectation_beyond_the_end_of_the_calendar_is_never_due(watching: Rounds, options: dict[str, Any]) -> None:
     watching.agent(**options)
     watching.beat()
     watching.look()
@@ -141,3 +142,18 @@ def test_options_that_nobody_can_read_blind_one_observer_alone(watching: Rounds,
         "SELECT state FROM rowcall.watch_states WHERE subject = 'observer:agents'"
     ).fetchall()
     assert failed["state"] == "failed"
+
+
+@pytest.mark.parametrize("promoted", [False, True])
+def test_run_whose_agent_nobody_knows_is_told_in_a_lane_or_not(watching: Rounds, clock: Clock, promoted: bool) -> None:
+    for name in ("a", "misspelt", "zz other"):
+        watching.run_of(name)
+    watching.agent("a")
+    if promoted:
+        watching.session.execute("SELECT rowcall.promote(10)")
+    clock.advance(901)
+    watching.look()
+    found = {name: state for name, state in watching.states().items() if name.startswith("queue:")}
+    assert found == {"queue:a": "overdue", "queue:misspelt": "overdue", "queue:zz other": "overdue"}
+    assert "there is no agent of this name" in watching.flips("queue:misspelt")[-1]["message"]
+    assert "worker has the agent's code" in watching.flips("queue:a")[-1]["message"]
