@@ -49,7 +49,10 @@ def test_fleet_that_beat_in_the_future_and_is_gone_is_told(database: str, clock:
     with rounds(database, **NO_GAP) as watching:
         watching.agent()
         watching.beat()
-        watching.session.execute("UPDATE rowcall.heartbeats SET at = at + interval '1 year'")
+        watching.session.execute(
+            "UPDATE rowcall.heartbeats SET at = at + interval '1 year',"
+            " expected_next = expected_next + interval '1 year'"
+        )
         watching.run_of("a")
         watching.look()
         clock.advance(100)
