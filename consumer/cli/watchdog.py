@@ -21,7 +21,7 @@ from consumer.errors import ConfigurationError
 from consumer.records.jobs import storable
 from consumer.settings import Settings
 from consumer.watchdog import channels, control
-from consumer.watchdog.alert import Channel
+from consumer.watchdog.alert import Listener
 from consumer.watchdog.observation import Expected
 from consumer.watchdog.rounds import Watchdog
 from producers.overdue import OverdueTopics
@@ -58,7 +58,7 @@ def run() -> None:
     telemetry.configure(loaded)
     with ExitStack() as opened:
         topics = opened.enter_context(closing(OverdueTopics(loaded)))
-        told: Sequence[Channel] = []
+        told: Sequence[Listener] = []
         if loaded.watchdog:
             told = channels.load(Path(loaded.watchdog), loaded, topic=topics.channel)
         switch = channels.ping(loaded)
@@ -89,7 +89,7 @@ def list_(state: str | None, json_output: bool) -> None:
 
 @watchdog.command()
 @click.argument("subject", required=False)
-@click.option("--limit", default=20, show_default=True, help="How many to show.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="How many to show.")
 @as_json
 def flips(subject: str | None, limit: int, json_output: bool) -> None:
     """The latest changes, newest first, and what became of their alerts.

@@ -1,21 +1,29 @@
 -- name: limit_statements
--- A look that takes longer is ended; the others go on.
-SELECT set_config('statement_timeout', '10s', false), set_config('lock_timeout', '5s', false);
+-- A look that takes longer is ended; the others go on. Half a gap: a watchdog that waits has not been away.
+SELECT set_config('statement_timeout', round(least(10000, 500 * %(gap)s)) || 'ms', false),
+    set_config('lock_timeout', round(least(5000, 250 * %(gap)s)) || 'ms', false);
 
 -- name: begin_round
 -- Says that a watchdog looks now, and tells when one last did. Those that look together come one after the other, so that
--- one of them alone sees a gap. The first row ever is no gap.
+-- one of them alone sees a gap. The first row ever is no gap. A clock that went back is one: nothing can be judged by
+-- moments that lie ahead, the end of a quiet time among them.
 WITH first AS (INSERT INTO rowcall.watch_rounds (single) VALUES (true) ON CONFLICT DO NOTHING),
-old AS (SELECT last_at, quiet_until FROM rowcall.watch_rounds FOR UPDATE),
+held AS (SELECT last_at, quiet_until FROM rowcall.watch_rounds FOR UPDATE),
+old AS (SELECT last_at, quiet_until, rowcall.now() - last_at > make_interval(secs => %(gap)s)
+    OR last_at > rowcall.now() + make_interval(secs => %(future)s) AS gap FROM held),
 looked AS (
     UPDATE rowcall.watch_rounds r SET last_at = rowcall.now(),
-        quiet_until = CASE WHEN rowcall.now() - old.last_at > make_interval(secs => %(gap)s)
-            THEN rowcall.now() + make_interval(secs => %(quiet)s) ELSE old.quiet_until END
-    FROM old RETURNING old.last_at, r.quiet_until
+        quiet_until = CASE WHEN old.gap THEN rowcall.now() + make_interval(secs => %(quiet)s) ELSE old.quiet_until END
+    FROM old RETURNING old.last_at, r.quiet_until, old.gap
 )
 SELECT rowcall.now() AS now, l.last_at, coalesce(l.quiet_until > rowcall.now(), false) AS quiet,
-    coalesce(rowcall.now() - l.last_at > make_interval(secs => %(gap)s), false) AS gap
+    coalesce(l.gap, false) AS gap
 FROM (SELECT) AS one LEFT JOIN looked l ON true;
+
+-- name: still_looking
+-- A look that takes long is no gap; a machine that slept during it is.
+UPDATE rowcall.watch_rounds SET last_at = rowcall.now()
+WHERE rowcall.now() - last_at BETWEEN interval '0' AND make_interval(secs => %(gap)s);
 
 -- name: states
 -- All that is watched. A pause that has ended is none.
@@ -23,12 +31,10 @@ SELECT subject, state, since, told, message, due_at, last_beat_at, run_id, remin
     coalesce(paused_until > rowcall.now(), false) AS paused FROM rowcall.watch_states ORDER BY subject;
 
 -- name: processes
--- Beats of processes and whether another of the same role has begun after the last one: then it took its place.
-SELECT h.subject, h.instance, h.kind, h.state, h.at, h.progress, h.progress_at, h.run_id,
-    extract(epoch FROM h.expected_next - h.at)::double precision AS interval,
-    EXISTS (SELECT FROM rowcall.heartbeats n WHERE n.subject = h.subject AND n.instance <> h.instance
-        AND n.started_at > h.at) AS replaced
-FROM rowcall.heartbeats h;
+-- Beats of processes.
+SELECT subject, instance, kind, state, started_at, at, progress, progress_at, run_id,
+    extract(epoch FROM expected_next - at)::double precision AS interval, rowcall.now() AS now
+FROM rowcall.heartbeats;
 
 -- name: schedules
 -- Schedules with the first slot that nobody has dealt with yet, and the last one that somebody has.
@@ -39,14 +45,21 @@ LEFT JOIN LATERAL (SELECT slot, outcome, detail, decided_at, job_id FROM rowcall
 WHERE s.state <> 'RETIRED';
 
 -- name: agents
--- What is expected of each agent, and the last runs of it that ended. Failures are counted up to as many as matter.
-SELECT a.name, a.state, a.state_reason, a.activated_at, s.id AS success_id, s.finished_at AS success_at,
+-- What is expected of each agent, and the last runs of it that ended. Failures are counted up to as many as matter. A
+-- pause with an end is the engine's own, not a person's. `resumed_at` is when a pause of the agent ended, as a flip says;
+-- a pause of its subject alone knew when it was due.
+SELECT a.name, a.state, a.state_reason, a.paused_until, a.activated_at, s.id AS success_id, s.finished_at AS success_at,
     f.id AS failure_id, f.finished_at AS failure_at, f.error_code, r.claimed_at, r.id AS running_id,
     (a.options ->> 'expect_every')::double precision AS expect_every,
     (a.options ->> 'start_grace')::double precision AS start_grace,
     (a.options ->> 'run_grace')::double precision AS run_grace,
     coalesce((a.options ->> 'misses')::integer, 1) AS misses,
-    EXISTS (SELECT FROM rowcall.agent_jobs j WHERE j.job_type = a.name AND j.status = 'WAITING_REVIEW') AS in_review,
+    (SELECT max(coalesce(v.opened_at, j.updated_at)) FROM rowcall.agent_jobs j
+        LEFT JOIN rowcall.reviews v ON v.job_id = j.id AND v.state = 'OPEN'
+        WHERE j.job_type = a.name AND j.status = 'WAITING_REVIEW') AS review_since,
+    (SELECT max(o.at) FROM rowcall.watch_flips o WHERE o.subject = 'agent:' || a.name AND o.old_state = 'paused'
+        AND (SELECT p.due_at FROM rowcall.watch_flips p WHERE p.subject = o.subject AND p.id < o.id
+            ORDER BY p.id DESC LIMIT 1) IS NULL) AS resumed_at,
     (SELECT count(*) FROM (SELECT FROM rowcall.agent_jobs j WHERE j.job_type = a.name AND j.status = 'FAILED'
         AND j.finished_at > coalesce(s.finished_at, '-infinity')
         LIMIT coalesce((a.options ->> 'misses')::integer, 1)) x) AS failures,
@@ -94,27 +107,42 @@ WHERE j.status = 'RUNNING' GROUP BY j.job_type;
 
 -- name: waiting
 -- Since when each agent's oldest run that could be claimed waits, in its lane or still outside the lanes. Runs that wait
--- for a person, an event, a budget or their time are none.
-SELECT u.name, min(u.since) AS since, (array_agg(u.id ORDER BY u.since))[1] AS run_id FROM (
+-- for a person, an event, a budget or their time are none. Runs whose agent nobody knows wait for ever: a misspelt
+-- job_type. Their names are found by jumping from one to the next, whatever number of lanes there is.
+WITH RECURSIVE named AS (
+    (SELECT agent FROM rowcall.lanes WHERE ready_at IS NOT NULL AND hold IS NULL ORDER BY agent LIMIT 1)
+    UNION ALL
+    SELECT (SELECT l.agent FROM rowcall.lanes l WHERE l.ready_at IS NOT NULL AND l.hold IS NULL AND l.agent > n.agent
+        ORDER BY l.agent LIMIT 1) FROM named n WHERE n.agent IS NOT NULL
+)
+SELECT u.name, min(u.since) AS since, (array_agg(u.id ORDER BY u.since))[1] AS run_id,
+    bool_or(a.name IS NULL) AS unknown FROM (
     SELECT a.name, greatest(l.ready_at, j.created_at) AS since, l.head AS id FROM rowcall.agents a
     CROSS JOIN LATERAL unnest(rowcall.ready_levels(a.name, false)) AS v (level)
     CROSS JOIN LATERAL (SELECT ready_at, head FROM rowcall.lanes WHERE agent = a.name AND priority = v.level
         AND ready_at IS NOT NULL AND hold IS NULL ORDER BY ready_at, head LIMIT 1) l
     JOIN rowcall.agent_jobs j ON j.id = l.head
     UNION ALL
+    SELECT n.agent, greatest(l.ready_at, j.created_at), l.head FROM named n
+    CROSS JOIN LATERAL (SELECT ready_at, head FROM rowcall.lanes WHERE agent = n.agent AND ready_at IS NOT NULL
+        AND hold IS NULL ORDER BY priority DESC, ready_at, head LIMIT 1) l
+    JOIN rowcall.agent_jobs j ON j.id = l.head
+    WHERE l.ready_at <= rowcall.now() AND NOT EXISTS (SELECT FROM rowcall.agents WHERE name = n.agent)
+    UNION ALL
     SELECT i.job_type, greatest(i.run_after, i.created_at), i.id FROM (
         SELECT job_type, id, run_after, created_at FROM rowcall.agent_jobs WHERE lane_seq IS NULL
         AND status = 'PENDING' ORDER BY CASE WHEN holds_key THEN created_at ELSE run_after END, id LIMIT 1000) i
     WHERE i.run_after <= rowcall.now()
-) u JOIN rowcall.agents a ON a.name = u.name AND a.state = 'ACTIVE' GROUP BY u.name;
+) u LEFT JOIN rowcall.agents a ON a.name = u.name
+WHERE a.name IS NULL OR a.state = 'ACTIVE' OR (a.state = 'PAUSED' AND a.paused_until IS NOT NULL) GROUP BY u.name;
 
 -- name: executors
 -- When the last executor fell silent, or will have: a clean end is silence from then on, a death only after beats that
--- it missed. No row at all where none ever ran.
+-- it missed. No row at all where none ever ran; beats that lie in the future are none.
 SELECT max(CASE WHEN state = 'STOPPED' OR expected_next IS NULL THEN at
     ELSE at + (expected_next - at) * %(misses)s + make_interval(secs => %(tolerance)s) END) AS silent_at,
     max(at) AS at
-FROM rowcall.heartbeats WHERE subject = 'executor' HAVING count(*) > 0;
+FROM rowcall.heartbeats WHERE subject = 'executor' AND at <= rowcall.now() + make_interval(secs => %(future)s) HAVING count(*) > 0;
 
 -- name: begin_watching
 -- New subjects; one that another watchdog has just written stays.
@@ -138,7 +166,12 @@ WHERE subject = %(subject)s AND state = %(old)s RETURNING subject;
 
 -- name: flip
 INSERT INTO rowcall.watch_flips (subject, old_state, new_state, due_at, last_beat_at, run_id, message)
-VALUES (%(subject)s, %(old)s, %(new)s, %(due)s, %(beat)s, %(run)s, %(message)s) RETURNING id;
+VALUES (%(subject)s, %(old)s, %(new)s, %(due)s, %(beat)s, %(run)s, %(message)s)
+RETURNING id AS flip, subject, old_state, new_state, due_at, at, last_beat_at, run_id;
+
+-- name: last_flip
+SELECT id AS flip, subject, old_state, new_state, due_at, at, last_beat_at, run_id FROM rowcall.watch_flips
+WHERE subject = %(subject)s ORDER BY id DESC LIMIT 1;
 
 -- name: alert
 -- One row a channel, in the transaction of what is told.
@@ -150,13 +183,15 @@ ON CONFLICT (flip, reminder, channel) DO NOTHING;
 -- Counts a reminder that is due, once; the flip it is about.
 UPDATE rowcall.watch_states SET reminders = reminders + 1, reminded_at = rowcall.now()
 WHERE subject = %(subject)s AND state = %(state)s AND reminders = %(reminders)s AND told
-AND reminded_at <= rowcall.now() - make_interval(secs => %(seconds)s)
-RETURNING reminders, message, (SELECT max(id) FROM rowcall.watch_flips f WHERE f.subject = %(subject)s) AS flip;
+AND reminded_at NOT BETWEEN rowcall.now() - make_interval(secs => %(seconds)s) + interval '1 us' AND rowcall.now()
+RETURNING reminders, message;
 
 -- name: take_alert
--- The alert of a channel that has waited longest, put off for others while it is sent.
+-- The alert of a channel that has waited longest, put off for others while it is sent. Nothing is put off for longer
+-- than `longest`: what seems to be is from before the clock went back.
 WITH next AS (
-    SELECT id FROM rowcall.watch_alerts WHERE channel = %(channel)s AND next_try <= rowcall.now()
+    SELECT id FROM rowcall.watch_alerts WHERE channel = %(channel)s AND next_try IS NOT NULL
+    AND next_try NOT BETWEEN rowcall.now() + interval '1 us' AND rowcall.now() + make_interval(secs => %(longest)s)
     ORDER BY next_try, id LIMIT 1 FOR UPDATE SKIP LOCKED
 ), taken AS (
     UPDATE rowcall.watch_alerts a SET attempts = a.attempts + 1,
@@ -183,15 +218,27 @@ DELETE FROM rowcall.watch_flips WHERE at < rowcall.now() - make_interval(days =>
 -- name: prune_alerts
 DELETE FROM rowcall.watch_alerts WHERE made_at < rowcall.now() - make_interval(days => %(days)s);
 
+-- name: give_up_orphans
+-- Alerts for channels that are in nobody's file any more: whoever had one would have tried within the day.
+WITH gone AS (
+    UPDATE rowcall.watch_alerts SET gave_up_at = rowcall.now(), next_try = NULL,
+        last_error = 'no watchdog has a channel of this name'
+    WHERE next_try < rowcall.now() - interval '1 day' AND channel <> ALL (%(channels)s::text[]) RETURNING channel
+)
+SELECT channel, count(*) FROM gone GROUP BY channel ORDER BY channel;
+
 -- name: prune_heartbeats
--- Instances that ended as they should more than an hour ago, or have been silent for a week.
-DELETE FROM rowcall.heartbeats
-WHERE (state = 'STOPPED' AND at < rowcall.now() - interval '1 hour') OR at < rowcall.now() - interval '7 days';
+-- Instances that ended as they should more than an hour ago, or have been silent for a week. One that may have taken a
+-- dead one's place is kept as long as that one: without it the old death would look new.
+DELETE FROM rowcall.heartbeats h
+WHERE h.at < rowcall.now() - interval '7 days' OR (h.state = 'STOPPED' AND h.at < rowcall.now() - interval '1 hour'
+    AND NOT EXISTS (SELECT FROM rowcall.heartbeats d WHERE d.subject = h.subject AND d.state = 'RUNNING'
+        AND d.at < h.started_at AND d.at >= rowcall.now() - interval '7 days'));
 
 -- name: prune_states
 -- What nobody has seen for an hour is not there any more, unless a person paused it.
 DELETE FROM rowcall.watch_states WHERE seen_at < rowcall.now() - interval '1 hour'
-AND state IN ('new', 'up', 'late') AND paused_until IS NULL;
+AND state IN ('new', 'up', 'late', 'paused') AND coalesce(paused_until <= rowcall.now(), true);
 
 -- name: list
 -- What is watched, the worst first, with alerts of it that have not gone out.
@@ -217,6 +264,9 @@ SELECT f.id, f.at, f.subject, f.old_state, f.new_state, f.due_at, f.last_beat_at
         FROM rowcall.watch_alerts a WHERE a.flip = f.id ORDER BY a.reminder, a.channel) AS alerts
 FROM rowcall.watch_flips f WHERE (%(subject)s::text IS NULL OR f.subject = %(subject)s)
 ORDER BY f.id DESC LIMIT %(limit)s;
+
+-- name: is_ahead
+SELECT %(at)s::timestamptz > rowcall.now() AS ahead;
 
 -- name: pause
 UPDATE rowcall.watch_states SET paused_until = coalesce(%(until)s::timestamptz, 'infinity'), paused_by = %(by)s

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Final, Protocol
 
-__all__ = ["Alert", "Channel"]
+__all__ = ["Alert", "Channel", "Listener", "of_flip"]
+_NAMESPACE: Final = uuid.UUID("6f0f6e3e-6f6b-5a3c-9b53-0d8f1a6f2c11")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,3 +60,28 @@ class Channel(Protocol):
             ConfigurationError: it refuses for good (wrong address, password, command); trying again helps
                 only after an operator changed something.
         """
+
+
+class Listener(Channel, Protocol):
+    """A channel together with what it is to be told of."""
+
+    def wants(self, alert: Alert) -> bool:
+        """Whether it is told of this alert at all; asked when the alert is made, not when it is sent."""
+
+
+def of_flip(row: Mapping[str, Any], *, reminder: int, message: str) -> Alert:
+    """The alert about a flip, `row` as the database has it."""
+    subject = row["subject"]
+    return Alert(
+        id=uuid.uuid5(_NAMESPACE, f"{row['flip']} {subject} {row['at'].isoformat()} {reminder}"),
+        subject=subject,
+        kind=subject.partition(":")[0],
+        state=row["new_state"],
+        previous_state=row["old_state"],
+        due_at=row["due_at"],
+        last_beat_at=row["last_beat_at"],
+        run_id=row["run_id"],
+        reminder=reminder,
+        detected_at=row["at"],
+        message=message,
+    )

@@ -38,8 +38,8 @@ class Connectors:
         self._seconds = seconds
         self._told: Told | RowcallError | None = None
         self._failures = 0
-        # Connector → what is wrong and since which round.
-        self._since: dict[str, tuple[str, dt.datetime]] = {}
+        # Connector → since which round it has not been well, whatever was wrong with it.
+        self._since: dict[str, dt.datetime] = {}
 
     def start(self, stop: threading.Event) -> None:
         """Ask from now on, until `stop`. The thread is a daemon: it may hang in a question."""
@@ -75,9 +75,7 @@ class Connectors:
             self._since.pop(name, None)
             return Observation(subject, now, note="the connector and its tasks run")
         state, message = wrong
-        before, since = self._since.get(name, (state, now))
-        self._since[name] = (state, since if before == state else now)
-        at = self._since[name][1] + dt.timedelta(seconds=self._rules.start_grace)
+        at = self._since.setdefault(name, now) + dt.timedelta(seconds=self._rules.start_grace)
         return Observation(subject, None, faults=(Fault(state, at, message),), heard=status is not None)
 
     def _run(self, stop: threading.Event) -> None:

@@ -28,8 +28,13 @@ def pause(session: db.SyncSession, subject: str, *, until: dt.datetime | None, a
     """Tell nothing of a subject, until a time or until it is resumed.
 
     Raises:
-        OperatorError: it is not watched.
+        OperatorError: it is not watched, or the time is over already.
     """
+    if until is not None:
+        with db.translated():
+            ahead = session.execute(_SQL["is_ahead"], {"at": until}).fetchone()
+        if ahead is None or not ahead["ahead"]:
+            raise OperatorError(f"{until:%Y-%m-%d %H:%M:%S %Z} has passed by the database's clock; nothing is paused")
     _act(session, "pause", subject, actor, reason, {"until": until, "by": actor})
 
 

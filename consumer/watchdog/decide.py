@@ -52,7 +52,7 @@ def decide(seen: Observation, known: Known, now: dt.datetime, *, quiet: bool = F
     if known.paused or seen.paused:
         fault, new = None, "paused"
     elif fault is not None:
-        new = known.state if quiet else fault.state
+        new = known.state if quiet or _still(seen, known, fault) else fault.state
     else:
         new = "up" if seen.heard or known.state not in _BEGINNING else "new"
     told = new in _TOLD or (new == "late" and seen.kind in _LATE_IS_TOLD)
@@ -67,6 +67,11 @@ def decide(seen: Observation, known: Known, now: dt.datetime, *, quiet: bool = F
         run_id=None if fault is None else fault.run_id,
         message=_message(seen, known, fault, new),
     )
+
+
+def _still(seen: Observation, known: Known, fault: Fault) -> bool:
+    """Whether it stays what somebody was told: late is less and is not told, so its end would not be either."""
+    return fault.state == "late" and seen.kind not in _LATE_IS_TOLD and known.told and known.state in _TOLD
 
 
 def worst(faults: Iterable[Fault], now: dt.datetime) -> Fault | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -17,15 +16,16 @@ from consumer import db
 from consumer.errors import ConfigurationError, Outage, RowcallError
 from consumer.records.jobs import storable
 from consumer.telemetry import WATCH_ALERTS, redact
-from consumer.watchdog.alert import Alert, Channel
+from consumer.watchdog.alert import Channel, of_flip
 
 _log = logging.getLogger(__name__)
 _SQL: Final = db.queries("watchdog")
-_NAMESPACE: Final = uuid.UUID("6f0f6e3e-6f6b-5a3c-9b53-0d8f1a6f2c11")
 # While one watchdog sends an alert no other does; longer than a channel's own time limits.
 _LEASE_SECONDS: Final = 120.0
 _FIRST_PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 300.0
+# What the other side may ask for at most; a receiver that names a year is not to silence its channel.
+_LONGEST_ASKED_SECONDS: Final = 3600.0
 # About an hour and a half.
 TRIES: Final = 25
 # Alerts of other watchdogs, and those that are due again, are found after this time.
@@ -99,7 +99,8 @@ class Delivery:
     def _send_one(self, session: db.SyncSession, channel: Channel) -> bool:
         """Send what has waited longest; whether there was something."""
         with db.transaction(session):
-            row = session.execute(_SQL["take_alert"], {"channel": channel.name, "lease": _LEASE_SECONDS}).fetchone()
+            values = {"channel": channel.name, "lease": _LEASE_SECONDS, "longest": _LONGEST_ASKED_SECONDS}
+            row = session.execute(_SQL["take_alert"], values).fetchone()
         if row is None:
             return False
         error = _tried(channel, row)
@@ -114,9 +115,7 @@ class Delivery:
 
     def _put_off(self, session: db.SyncSession, channel: Channel, row: Mapping[str, Any], error: Exception) -> None:
         attempts, text = row["attempts"], storable(redact(f"{error}" or type(error).__name__)[:_ERROR_CHARACTERS])
-        # What only an operator can mend is not tried every second.
-        doubled = min(self._first_pause * 2 ** (attempts - 1), _LONGEST_PAUSE_SECONDS)
-        delay = _LONGEST_PAUSE_SECONDS if isinstance(error, ConfigurationError) else doubled
+        delay = self._pause(attempts, error)
         give_up = attempts >= self._tries
         values = {"id": row["id"], "error": text, "give_up": give_up, "delay": delay}
         session.execute(_SQL["not_sent"], values)
@@ -132,34 +131,25 @@ class Delivery:
             },
         )  # fmt: skip
 
+    def _pause(self, attempts: int, error: Exception) -> float:
+        # What only an operator can mend is not tried every second.
+        if isinstance(error, ConfigurationError):
+            return _LONGEST_PAUSE_SECONDS
+        doubled: float = min(self._first_pause * 2 ** (attempts - 1), _LONGEST_PAUSE_SECONDS)
+        asked = error.retry_after_seconds if isinstance(error, Outage) else None
+        return max(doubled, min(asked or 0.0, _LONGEST_ASKED_SECONDS))
+
 
 def _tried(channel: Channel, row: Mapping[str, Any]) -> Exception | None:
     """Send one alert; what went wrong."""
     try:
-        channel.send(_alert(row))
+        channel.send(of_flip(row, reminder=row["reminder"], message=row["message"]))
     except (Outage, ConfigurationError) as error:
         return error
     except Exception as error:  # noqa: BLE001 - a fault in one channel is kept with the alert, which is tried again
         _log.exception("channel %s is broken", channel.name, extra={"action": "channel_broken"})
         return error
     return None
-
-
-def _alert(row: Mapping[str, Any]) -> Alert:
-    subject = row["subject"]
-    return Alert(
-        id=uuid.uuid5(_NAMESPACE, f"{row['flip']} {subject} {row['at'].isoformat()} {row['reminder']}"),
-        subject=subject,
-        kind=subject.partition(":")[0],
-        state=row["new_state"],
-        previous_state=row["old_state"],
-        due_at=row["due_at"],
-        last_beat_at=row["last_beat_at"],
-        run_id=row["run_id"],
-        reminder=row["reminder"],
-        detected_at=row["at"],
-        message=row["message"],
-    )
 
 
 def _close(session: db.SyncSession | None) -> None:

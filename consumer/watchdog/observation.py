@@ -17,7 +17,7 @@ _TOLERANCE_SECONDS: Final = 2.0
 # Failures are over when there was none for so long; otherwise one in a hundred runs would be told a hundred times.
 _CALM_SECONDS: Final = 300.0
 # Clocks are read in different statements of different sessions; what lies further ahead than this is wrong.
-_FUTURE_SECONDS: Final = 5.0
+FUTURE_SECONDS: Final = 5.0
 
 BAD: Final = ("failed", "overdue", "stuck", "no_output", "late")
 """States that mean a fault, the worst first."""
@@ -44,7 +44,7 @@ class Rules:
     output: float = 300.0
     calm: float = _CALM_SECONDS
     tolerance: float = _TOLERANCE_SECONDS
-    future: float = _FUTURE_SECONDS
+    future: float = FUTURE_SECONDS
 
     @classmethod
     def of(cls, settings: Settings) -> Rules:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from consumer import db
-from consumer.errors import Outage, RowcallError, TransactionConflict
+from consumer.errors import Outage, TransactionConflict
 from consumer.watchdog import judge
 from consumer.watchdog.connectors import Connectors
 from consumer.watchdog.observation import BAD, Expected, Fault, Known, Observation, Rules
@@ -50,8 +50,10 @@ class Observers:
         if connectors is not None:
             self._looks["connectors"] = (("connector",), lambda _session, _known, now: connectors.look(now))
 
-    def observe(self, session: db.SyncSession, known: States, now: dt.datetime) -> list[Observation]:
-        """All that there is to see.
+    def observe(
+        self, session: db.SyncSession, known: States, now: dt.datetime, looked: Callable[[], None] = lambda: None
+    ) -> list[Observation]:
+        """All that there is to see; `looked` is called after each observer.
 
         Raises:
             Outage: the database is away.
@@ -61,17 +63,20 @@ class Observers:
             try:
                 with db.translated():
                     seen = [item for item in look(session, known, now) if item is not None]
-            except RowcallError as error:
+            except Exception as error:
+                # Whatever one cannot read must not blind the others.
                 if session.closed:
                     raise Outage(f"observer {name}: {error}", dependency="database") from error
                 found.append(self._failed(name, error, now))
+                looked()
                 continue
+            looked()
             self._failures[name] = 0
             found += [*seen, Observation(f"observer:{name}", now, note="it looks again"),
                       *_gone(known, kinds, {item.subject for item in seen})]  # fmt: skip
         return found
 
-    def _failed(self, name: str, error: RowcallError, now: dt.datetime) -> Observation:
+    def _failed(self, name: str, error: Exception, now: dt.datetime) -> Observation:
         self._failures[name] = count = self._failures.get(name, 0) + 1
         level = logging.INFO if isinstance(error, TransactionConflict) else logging.WARNING
         _log.log(level, "observer %s failed: %s", name, error, extra={"action": "observer_failed", "observer": name})
@@ -80,8 +85,8 @@ class Observers:
         return Observation(f"observer:{name}", None, faults=(fault,))
 
     def _processes(self, session: db.SyncSession, known: States, now: dt.datetime) -> Iterable[Observation]:
-        for row in session.execute(_SQL["processes"]).fetchall():
-            seen = judge.process(row, self._rules, now)
+        rows = session.execute(_SQL["processes"]).fetchall()
+        for row, seen in zip(rows, judge.processes(rows, self._rules, now), strict=True):
             # One that ended before anybody watched it is nobody's concern.
             if row["state"] != "STOPPED" or seen.subject in known:
                 yield seen
@@ -93,7 +98,7 @@ class Observers:
     def _agents(self, session: db.SyncSession, known: States, now: dt.datetime) -> Iterable[Observation | None]:
         rows = session.execute(_SQL["agents"], {"calm": self._rules.calm}).fetchall()
         # Agents of which nothing is expected give nothing, and yet the database knows them.
-        found = [judge.agent(row, self._rules) for row in rows]
+        found = [judge.agent(row, self._rules, _resumed(row, known, now)) for row in rows]
         names = [Observation(f"agent:{row['name']}") for row in rows]
         return [*found, *(judge.result(row, self._rules) for row in rows), *self._undeclared("agent", names, known)]
 
@@ -106,7 +111,7 @@ class Observers:
 
     def _queues(self, session: db.SyncSession, known: States, now: dt.datetime) -> Iterable[Observation | None]:
         waiting: list[dict[str, Any]] = session.execute(_SQL["waiting"]).fetchall()
-        bounds = {"misses": self._rules.misses, "tolerance": self._rules.tolerance}
+        bounds = {"misses": self._rules.misses, "tolerance": self._rules.tolerance, "future": self._rules.future}
         executors = session.execute(_SQL["executors"], bounds).fetchone()
         return [*(judge.queue(row, self._rules) for row in waiting), judge.fleet(waiting, executors, self._rules)]
 
@@ -119,10 +124,20 @@ class Observers:
                 yield judge.expected(item, self._rules, None if first is None else first.due_at)
 
 
+def _resumed(row: Mapping[str, Any], known: States, now: dt.datetime) -> dt.datetime | None:
+    """When the pause of an agent itself, not that of its subject, ended: just now, or as its flip says."""
+    before = known.get(f"agent:{row['name']}")
+    just_now = before is not None and before.state == "paused" and not before.paused and before.due_at is None
+    found: dt.datetime | None = now if just_now else row["resumed_at"]
+    return found
+
+
 def _gone(known: States, kinds: Sequence[str], seen: set[str]) -> list[Observation]:
-    """Subjects with a fault that are not found any more: a run that went on, a queue that is empty."""
+    """Subjects with a fault that are not found any more: a run that went on, a queue that is empty; or with a pause."""
     return [
         Observation(item.subject, note="there is nothing left that could be wrong with it")
         for item in known.values()
-        if item.subject.partition(":")[0] in kinds and item.subject not in seen and item.state in BAD
+        if item.subject.partition(":")[0] in kinds
+        and item.subject not in seen
+        and (item.state in BAD or (item.state == "paused" and not item.paused))
     ]

@@ -19,7 +19,7 @@ from consumer import db, telemetry
 from consumer.errors import TransactionConflict
 from consumer.settings import Settings
 from consumer.telemetry import WATCH_ROUND_SECONDS, WATCH_SUBJECTS
-from consumer.watchdog.alert import Channel
+from consumer.watchdog.alert import Listener
 from consumer.watchdog.connectors import Connectors
 from consumer.watchdog.decide import Decision, decide, next_moment
 from consumer.watchdog.deliver import Delivery
@@ -39,7 +39,7 @@ class Watchdog:
 
     Args:
         settings: of the process.
-        channels: each is told of every alert.
+        channels: each is told of every alert that it wants.
         ping: called after each complete round; must not wait.
         expected: what the code declares, whether the database knows it or not.
 
@@ -50,7 +50,7 @@ class Watchdog:
     def __init__(
         self,
         settings: Settings,
-        channels: Sequence[Channel] = (),
+        channels: Sequence[Listener] = (),
         *,
         ping: Callable[[], None] | None = None,
         expected: Sequence[Expected] = (),
@@ -60,6 +60,7 @@ class Watchdog:
         rules = Rules.of(settings)
         self._connectors = Connectors(settings, rules) if settings.connect_url else None
         self._observers = Observers(rules, self._connectors, expected)
+        self._channels = channels
         self._delivery = Delivery(self._url, channels)
         self._ping = ping
         self._quiet_seconds = settings.watchdog_grace_seconds + rules.misses * settings.heartbeat_seconds
@@ -92,7 +93,7 @@ class Watchdog:
         try:
             with db.connect(self._url, name="watchdog", by_key=True) as session:
                 with db.translated():
-                    session.execute(_SQL["limit_statements"])
+                    session.execute(_SQL["limit_statements"], {"gap": self._settings.watchdog_gap_seconds})
                 telemetry.HEALTH.report("watchdog", ready=True, detail="running")
                 while not stop.is_set():
                     pause = self._round(session)
@@ -124,11 +125,13 @@ class Watchdog:
         Raises:
             Outage, TransactionConflict: what was written so far stands.
         """
-        store = Store(session, self._delivery.names)
+        store = Store(session, self._channels)
         settings = self._settings
         begun = store.begin_round(gap_seconds=settings.watchdog_gap_seconds, quiet_seconds=self._quiet_seconds)
         known = store.known()
-        found = self._observers.observe(session, known, begun.now)
+        found = self._observers.observe(
+            session, known, begun.now, lambda: store.still_looking(settings.watchdog_gap_seconds)
+        )
         decided = [
             decide(seen, known.get(seen.subject) or Known(seen.subject), begun.now, quiet=begun.quiet) for seen in found
         ]

@@ -141,7 +141,7 @@ def delivery(source: Source, headers: Headers, body: bytes) -> Delivery:
     place, kind = _PLACES[source.scheme]
     places = (source.delivery or place, source.event_type or kind, source.key)
     document = _document(body) if any(item.startswith("json:") for item in places) else None
-    identity, event_type, key = (_at(item, headers, document)[:_LONGEST_ID] for item in places)
+    identity, event_type, key = (_bounded(_at(item, headers, document)) for item in places)
     identity = identity or f"sha256:{hashlib.sha256(body).hexdigest()}"
     return Delivery(identity, event_type, key or identity)
 
@@ -205,13 +205,18 @@ def _document(body: bytes) -> Any:
 def _at(place: str, headers: Headers, document: Any) -> str:
     kind, _, path = place.partition(":")
     if kind == "header":
-        return _clean(headers.get(path.lower(), ""))
+        return headers.get(path.lower(), "")
     if kind != "json":
         return ""
     for name in path.split("."):
         document = document.get(name) if isinstance(document, dict) else None
-    return _clean(str(document)) if isinstance(document, str | int) and not isinstance(document, bool) else ""
+    return str(document) if isinstance(document, str | int) and not isinstance(document, bool) else ""
 
 
-def _clean(text: str) -> str:
-    return "".join(character for character in text if character.isprintable())
+def _bounded(text: str) -> str:
+    """A text that can be shown and stored. What is lost of it stays in a digest: two IDs must not become one."""
+    kept = "".join(character for character in text if character.isprintable())
+    if kept == text and len(text) <= _LONGEST_ID:
+        return text
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{kept[: _LONGEST_ID - len(digest) - 1]}~{digest}"

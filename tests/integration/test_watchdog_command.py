@@ -49,3 +49,12 @@ def test_what_the_code_declares_is_expected(database: str) -> None:
 def test_code_that_cannot_be_read_does_not_end_the_watchdog(database: str, caplog: pytest.LogCaptureFixture) -> None:
     assert expected(configured(database, ROWCALL_AGENTS="tests.agents.nowhere")) == []
     assert "not watched" in caplog.text
+
+
+def test_pause_that_is_over_already_is_refused(database: str, clock: Clock) -> None:
+    with rounds(database) as watching:
+        watching.beat()
+        watching.look()
+        refused = rowcall(database, "pause", ONE, "--until", "2001-01-01")
+        assert refused.exit_code == 1 and "has passed" in refused.stderr
+        assert rowcall(database, "flips", "--limit", "-1").exit_code == 2

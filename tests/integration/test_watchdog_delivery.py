@@ -11,10 +11,11 @@ import pytest
 from consumer import db
 from consumer.errors import ConfigurationError, Outage
 from consumer.watchdog import control
-from consumer.watchdog.alert import Alert, Channel
+from consumer.watchdog.alert import Alert, Listener
 from consumer.watchdog.decide import Decision
 from consumer.watchdog.deliver import Delivery
 from consumer.watchdog.store import Store
+from tests.fixtures.postgres import Clock
 from tests.fixtures.process import eventually
 from tests.integration.watching import Told, rows
 
@@ -48,17 +49,17 @@ class Failing(Told):
 
 
 @contextmanager
-def delivering(database: str, *channels: Channel, tries: int = 25) -> Iterator[Delivery]:
+def delivering(database: str, *channels: Listener, tries: int = 25) -> Iterator[Delivery]:
     delivery = Delivery(database, channels, first_pause=0.01, tries=tries)
     delivery.start()
     yield delivery
     delivery.stop()
 
 
-def flip(database: str, *channels: Channel, subject: str = "agent:a") -> None:
+def flip(database: str, *channels: Listener, subject: str = "agent:a") -> None:
     decision = Decision(subject, "new", "overdue", True, True, None, None, 7, "nothing is heard of it")
     with db.connect(database, name="watchdog") as session:
-        store = Store(session, [channel.name for channel in channels])
+        store = Store(session, channels)
         store.begin_watching([decision])
         assert store.move(decision)
 
@@ -111,6 +112,47 @@ def test_a_channel_that_refuses_or_is_broken_keeps_its_alert_and_its_thread(data
         eventually("the next one", lambda: any(row["sent_at"] for row in rows(database, ALERTS)))
     (refused, *_) = [row for row in rows(database, ALERTS) if row["last_error"] or row["attempts"] > 1]
     assert refused["sent_at"] or str(error)[:7] in refused["last_error"]
+
+
+@pytest.mark.parametrize(("asked", "delay"), [(90.0, 90), (0.001, 0.01), (1e9, 3600)])
+def test_a_receiver_that_asks_for_a_pause_gets_it_within_bounds(
+    database: str, clock: Clock, asked: float, delay: float
+) -> None:
+    failing = Failing(1, Outage("too many", dependency="webhook", retry_after_seconds=asked))
+    with delivering(database, failing) as delivery:
+        flip(database, failing)
+        delivery.wake()
+        eventually("a try", lambda: rows(database, ALERTS)[0]["last_error"])
+        (row,) = rows(database, f"SELECT extract(epoch FROM next_try - rowcall.now())::float AS s FROM ({ALERTS}) x")
+    assert row["s"] == pytest.approx(delay)
+
+
+def test_an_alert_that_a_channel_does_not_want_is_not_shown_as_sent_to_it(database: str) -> None:
+    picky, told = Told("picky"), Told()
+    picky.wanted = False
+    with delivering(database, picky, told) as delivery:
+        flip(database, picky, told)
+        delivery.wake()
+        eventually("it is sent", lambda: rows(database, ALERTS)[0]["sent_at"])
+    assert [row["channel"] for row in rows(database, ALERTS)] == ["told"] and not picky.alerts
+    with db.connect(database, name="test") as session:
+        assert control.flips(session, None, 5)[0]["alerts"] == ["told sent"]
+
+
+def test_alerts_for_a_channel_that_is_in_nobodys_file_are_given_up_after_a_day(
+    database: str, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    gone, here = Told("gone"), Told()
+    flip(database, gone, here)
+    with db.connect(database, name="watchdog", by_key=True) as session:
+        clock.advance(80_000)
+        Store(session, [here]).prune()
+        assert not [row for row in rows(database, ALERTS) if row["gave_up_at"]]
+        clock.advance(10_000)
+        Store(session, [here]).prune()
+    (row,) = [row for row in rows(database, ALERTS) if row["gave_up_at"]]
+    assert (row["channel"], row["last_error"]) == ("gone", "no watchdog has a channel of this name")
+    assert "1 alerts for the channel gone were GIVEN UP" in caplog.text
 
 
 def test_several_watchdogs_send_an_alert_once(database: str) -> None:

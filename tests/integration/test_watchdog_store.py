@@ -43,7 +43,7 @@ def test_one_flip_and_one_alert_a_channel_however_many_watchdogs_see_it(database
     Store(sessions[0], []).begin_watching([decision])
 
     def move(session: db.SyncSession) -> None:
-        store = Store(session, ["mail", "topic"])
+        store = Store(session, [Told("mail"), Told("topic")])
         ready.wait()
         moved.append(store.move(decision))
 
@@ -61,7 +61,7 @@ def test_one_flip_and_one_alert_a_channel_however_many_watchdogs_see_it(database
 
 def test_flip_lands_whatever_its_message_holds(database: str) -> None:
     with db.connect(database, name="watchdog") as session:
-        store = Store(session, ["mail"])
+        store = Store(session, [Told("mail")])
         decision = Decision(
             "connector:a", "new", "failed", True, True, None, None, None, "a\x00b\ud800" + "c" * 100_000
         )
@@ -92,7 +92,7 @@ def test_a_reminder_that_two_watchdogs_find_due_is_one(database: str, clock: Clo
     with rounds(database, channels=[Told()], **NO_GAP) as watching:
         overdue(watching, clock)
         clock.advance(4000)
-        store = Store(watching.session, ["told"])
+        store = Store(watching.session, [Told()])
         now = rows(database, "SELECT rowcall.now() AS at")[0]["at"]
         as_both_know_it = list(store.known().values())
         assert [store.remind(as_both_know_it, now, 3600) for _ in range(2)] == [1, 0]

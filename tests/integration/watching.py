@@ -12,7 +12,7 @@ from psycopg.rows import dict_row
 
 from consumer import db, settings
 from consumer.settings import Settings
-from consumer.watchdog.alert import Alert, Channel
+from consumer.watchdog.alert import Alert, Listener
 from consumer.watchdog.observation import Expected
 from consumer.watchdog.rounds import Watchdog
 
@@ -31,8 +31,12 @@ class Told:
 
     def __init__(self, name: str = "told") -> None:
         self.name = name
+        self.wanted = True
         self.alerts: list[Alert] = []
         self.came = threading.Event()
+
+    def wants(self, alert: Alert) -> bool:
+        return self.wanted
 
     def send(self, alert: Alert) -> None:
         self.alerts.append(alert)
@@ -47,7 +51,7 @@ class Rounds:
     """A watchdog that looks when it is told to."""
 
     def __init__(
-        self, database: str, *, channels: Sequence[Channel] = (), expected: Sequence[Expected] = (), **environment: str
+        self, database: str, *, channels: Sequence[Listener] = (), expected: Sequence[Expected] = (), **environment: str
     ) -> None:
         self.session = db.connect(database, name="watchdog", by_key=True)
         self.watchdog = Watchdog(configured(database, **environment), channels, expected=expected)

@@ -6,6 +6,7 @@ import base64
 import datetime as dt
 import hashlib
 import hmac
+import json
 from pathlib import Path
 from typing import Any
 
@@ -201,3 +202,12 @@ def test_secret_may_stand_in_a_file(tmp_path: Path) -> None:
 def test_standard_secret_that_is_no_base64_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="base64"):
         Verifier(source("standard"), Keyring(["whsec_%%%not base64 at all%%%x"]))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("a" * 300 + "1", "a" * 300 + "2"), ("a\u200bb", "ab"), ("\u200b", "\u200d")]
+)
+def test_two_deliveries_stay_two_whatever_their_ids_look_like(one: str, other: str) -> None:
+    made = source("hmac", delivery="json:id", key="json:id")
+    found = [delivery(made, {}, json.dumps({"id": item}).encode()) for item in (one, other)]
+    assert found[0].id != found[1].id and all(len(item.id) <= 300 and item.id.isprintable() for item in found)

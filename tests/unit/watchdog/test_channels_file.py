@@ -123,9 +123,8 @@ def test_a_channel_is_told_what_its_table_lets_through(
 ) -> None:
     (route,) = loaded(tmp_path, f"[channel.a]\ntype='topic'\n{keys}")
     told = alert(**changed)
-    route.send(told)
     assert isinstance(route.channel, Kept)
-    assert (route.wants(told), route.channel.sent) == (wanted, [told] if wanted else [])
+    assert route.wants(told) is wanted
 
 
 def test_the_ping_is_off_without_a_url_and_a_wrong_one_is_not_shown() -> None:

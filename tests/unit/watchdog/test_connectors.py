@@ -43,6 +43,16 @@ def test_failed_task_counts_after_the_keeper_had_its_time(connectors: Connectors
     assert state(connectors, 32)[0] == "up"
 
 
+def test_connector_that_restarts_and_fails_again_is_not_well_in_between(connectors: Connectors) -> None:
+    connectors.take({"rows": FAILED})
+    state(connectors, 0)
+    assert state(connectors, 30)[0] == "failed"
+    connectors.take({"rows": replace(RUNS, state="UNASSIGNED")})
+    assert state(connectors, 31)[0] == "late"
+    connectors.take({"rows": FAILED})
+    assert state(connectors, 32)[0] == "failed"
+
+
 def test_connector_that_is_not_there_is_overdue_and_one_that_a_person_paused_is_paused(connectors: Connectors) -> None:
     connectors.take({"rows": None})
     state(connectors, 0)

@@ -32,7 +32,7 @@ knowns = st.builds(Known, st.just("process:a@b"), st.sampled_from(STATES), told=
 def test_nothing_is_bad_before_the_moment_of_its_fault_and_the_flip_tells_that_moment(
     seen: Observation, known: Known, now: dt.datetime
 ) -> None:
-    decision = decide(seen, known, now)
+    decision = decide(seen, replace(known, told=False), now)
     come = [fault for fault in seen.faults if fault.at <= now]
     assert (decision.new in BAD) == (bool(come) and not known.paused and not seen.paused)
     if decision.new in BAD:
@@ -88,3 +88,11 @@ def test_what_was_never_heard_of_is_new_until_it_is_due() -> None:
     seen = Observation("agent:a", faults=(Fault("overdue", NOW, "never ran"),), heard=False)
     assert decide(seen, Known("agent:a"), NOW - dt.timedelta(seconds=1)).new == "new"
     assert decide(seen, Known("agent:a"), NOW).new == "overdue"
+
+
+def test_fault_that_was_told_does_not_end_untold_by_way_of_being_late() -> None:
+    late = Observation("connector:rows", faults=(Fault("late", NOW, "it restarts"),))
+    known = Known("connector:rows", "failed", told=True)
+    assert decide(late, known, NOW).new == "failed"
+    assert decide(Observation("connector:rows"), known, NOW).alert
+    assert decide(late, replace(known, state="up", told=False), NOW).new == "late"

@@ -17,7 +17,8 @@ NOW = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 
 def row(*, age: float, interval: float, progress_age: float, **fields: Any) -> dict[str, Any]:
     return {
-        "subject": "executor", "instance": "one", "state": "RUNNING", "replaced": False, "run_id": None, "progress": 1,
+        "subject": "executor", "instance": "one", "state": "RUNNING", "run_id": None, "progress": 1,
+        "now": NOW, "started_at": NOW,
         "at": NOW - dt.timedelta(seconds=age), "interval": interval,
         "progress_at": NOW - dt.timedelta(seconds=progress_age),
     } | fields  # fmt: skip
