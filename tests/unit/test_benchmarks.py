@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.__main__ import BENCHMARKS
 from benchmarks.__main__ import main as run_benchmarks
+from benchmarks.drift_data import CAR_LOAN
 from benchmarks.figures import (
     TARGETS,
     Measured,
@@ -21,6 +22,7 @@ from benchmarks.figures import (
     spread,
     summary,
 )
+from producers.drift.monitors import Monitor, load
 
 
 def test_a_ratio_is_the_median_of_the_rounds_own_ratios() -> None:
@@ -118,3 +120,9 @@ def test_a_figure_without_a_target_is_only_reported() -> None:
 def test_an_unknown_name_starts_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_benchmarks(["intake", "warp"]) == 2
     assert "no such benchmark: warp; there are: " + ", ".join(BENCHMARKS) in capsys.readouterr().err
+
+
+def test_the_monitors_to_try_on_the_car_loan_are_of_its_columns_with_the_defaults() -> None:
+    _, monitors = load(Path(__file__).parents[2] / "benchmarks/car-loan.toml")
+    assert {monitor.value for monitor in monitors} == {*CAR_LOAN.drifting, *CAR_LOAN.clean}
+    assert all(monitor == Monitor.of(name=monitor.name, topic="car-loan", value=monitor.value) for monitor in monitors)
