@@ -4,12 +4,16 @@ The data come from NannyML's wheel, fetched through the configured package index
 digest; nothing of it is kept in the repository. The defaults were chosen with the car loan in view; the other sets were
 not looked at. All columns are watched by monitors with the shipped defaults, through the replay that `rowcall drift
 check` uses. A detector that fires every hundred rows and one that never fires take the same way and the same scoring.
+
+`python -m benchmarks.drift_data DIRECTORY` writes the car loan as CSV files, for `rowcall drift check
+benchmarks/car-loan.toml --data …` by hand.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -186,8 +190,29 @@ def rows(files: Sequence[str]) -> Iterator[dict[str, Any]]:
     """The rows of these files of the wheel, one file after the other."""
     with zipfile.ZipFile(_wheel()) as archive:
         for name in files:
-            with archive.open(f"nannyml/datasets/data/{name}.csv") as file:
+            with archive.open(_inside(name)) as file:
                 yield from check.of_lines(io.TextIOWrapper(file, "utf-8", newline=""))
+
+
+def write(files: Sequence[str], directory: Path) -> list[Path]:
+    """Put these files of the wheel into a directory, which is made; where they are.
+
+    Raises:
+        NotMeasured: the data cannot be fetched.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    written = []
+    with zipfile.ZipFile(_wheel()) as archive:
+        for name in files:
+            path = directory / f"{name}.csv"
+            with archive.open(_inside(name)) as source, path.open("wb") as target:
+                shutil.copyfileobj(source, target)
+            written.append(path)
+    return written
+
+
+def _inside(name: str) -> str:
+    return f"nannyml/datasets/data/{name}.csv"
 
 
 def _wheel() -> Path:
@@ -203,3 +228,17 @@ def _wheel() -> Path:
     if hashlib.sha256((folder / name).read_bytes()).hexdigest() != digest:
         raise NotMeasured(f"{name} is not the file that drift-data.lock names")
     return folder / name
+
+
+def _main() -> None:
+    if len(sys.argv) != 2:
+        sys.exit("usage: python -m benchmarks.drift_data DIRECTORY")
+    try:
+        written = write(CAR_LOAN.files, Path(sys.argv[1]))
+    except (NotMeasured, OSError) as error:
+        sys.exit(str(error))
+    sys.stdout.write("".join(f"{path}\n" for path in written))
+
+
+if __name__ == "__main__":
+    _main()

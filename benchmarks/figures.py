@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 class Target:
     """What a figure must reach."""
 
-    relation: Literal[">=", "<="]
+    relation: Literal[">=", "<=", "=="]
     value: float
 
     def reached(self, figure: float) -> bool:
@@ -28,7 +28,11 @@ class Target:
         return f"{self.relation} {self.value:g}"
 
 
-_RELATIONS: Final[Mapping[str, Callable[[float, float], bool]]] = {">=": operator.ge, "<=": operator.le}
+_RELATIONS: Final[Mapping[str, Callable[[float, float], bool]]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    "==": operator.eq,
+}
 
 TARGETS: Final[Mapping[str, Target]] = {
     "intake_over_fastavro": Target(">=", 0.3),
@@ -46,7 +50,7 @@ TARGETS: Final[Mapping[str, Target]] = {
     "idle_queries_per_s": Target("<=", 2),
     "rss_mb": Target("<=", 300),
     "webhooks_per_s": Target(">=", 1500),
-    "slots_fired_over_due": Target(">=", 1.0),
+    "slots_fired_over_due": Target("==", 1.0),
     "drift_goldens_equal": Target(">=", 1.0),
     "car_loan_columns_found": Target(">=", 5),
     "car_loan_columns_within_3000": Target(">=", 4),

@@ -1,4 +1,4 @@
-"""The connector keeper: restarts what has failed of the connectors that ROWCALL_CONNECTORS names.
+"""The connector keeper: restarts what has failed of ROWCALL_CONNECTORS, and warns once of what their settings lack.
 
 Kafka Connect never restarts a task that has failed for good, as when the registry was away while a new schema was
 needed. Every process with an intake looks, in a daemon thread of its own, and asks the database nothing while all is
@@ -60,6 +60,7 @@ class Keeper:
         self._session: db.SyncSession | None = None
         self._troubles: dict[str, Trouble] = {}
         self._away = False
+        self._advised: set[str] = set()
 
     def round(self) -> float:
         """Look once, restart what is due, and say after how many seconds to look again."""
@@ -88,6 +89,8 @@ class Keeper:
 
     def _examine(self, name: str) -> None:
         status, now = self._client.status(name), time.monotonic()
+        if status is not None and name not in self._advised:
+            self._advise(name)
         trouble = self._troubles.get(name)
         if status is None or not status.failed:
             if trouble is not None and (status is None or trouble.is_over(now)):
@@ -102,6 +105,23 @@ class Keeper:
             self._restart(status, trouble)
         else:
             trouble.due = now + LOOK_SECONDS
+
+    def _advise(self, name: str) -> None:
+        """Say what the running configuration lacks, once in the life of this process."""
+        config = self._client.config(name)
+        if config is None:
+            return
+        for advice in connect.lint(config):
+            _log.warning(
+                "connector %s: %s should be %s, not %s: %s",
+                name,
+                advice.setting,
+                advice.wanted,
+                advice.present or "(unset)",
+                advice.cost,
+                extra={"action": "connector_advice", "connector": name},
+            )
+        self._advised.add(name)
 
     def _restart(self, status: ConnectorStatus, trouble: Trouble) -> None:
         parts = [(status.state, status.reason), *((task.state, task.reason) for task in status.tasks)]

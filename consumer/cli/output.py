@@ -6,6 +6,7 @@ Answers of models and bytes of strangers are shown here, so control characters a
 from __future__ import annotations
 
 import datetime as dt
+import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -20,7 +21,7 @@ from rich.text import Text
 
 # Wide enough for a line of a log file; a terminal has its own width.
 _PLAIN_WIDTH: Final = 200
-# Columns that hold JSON text; they stand as JSON in JSON.
+# Columns that hold JSON text; they stand as JSON in JSON. Some commands have sentences in a column of such a name.
 _JSON_COLUMNS: Final = frozenset(
     {
         *("payload", "result", "output", "approved_answer", "proposed_answer", "detail"),
@@ -148,7 +149,16 @@ def _embedded(value: Any) -> Any:
 
 
 def _fragment(value: Any) -> Any:
-    return orjson.Fragment(value) if isinstance(value, str) else _embedded(value)
+    return orjson.Fragment(value) if isinstance(value, str) and _is_json(value) else _embedded(value)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        # Numbers of any size, which stored JSON may hold.
+        json.loads(text, parse_int=str, parse_float=str)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _plain(value: Any) -> Any:

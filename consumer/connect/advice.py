@@ -122,8 +122,12 @@ def _transactions(config: Config) -> Iterator[Advice]:
 
 
 def _publication(config: Config) -> Iterator[Advice]:
-    cost = "the publication covers every table of the database, needs a superuser, and every change crosses the slot"
-    yield from _differs(config, "publication.autocreate.mode", "filtered", cost, default="all_tables")
+    mode = config.get("publication.autocreate.mode", "all_tables")
+    if mode.lower() == "all_tables":
+        cost = (
+            "the publication covers every table of the database, needs a superuser, and every change crosses the slot"
+        )
+        yield Advice("publication.autocreate.mode", mode, "filtered", cost)
     for setting, default in (("slot.name", "debezium"), ("publication.name", "dbz_publication")):
         if setting not in config:
             cost = "the default is shared with every connector that leaves it out; their rows silently stop"

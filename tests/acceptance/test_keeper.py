@@ -16,6 +16,7 @@ def test_a_task_that_failed_for_good_recovers_by_itself_and_one_worker_restarts_
     world, name = bare_world, f"kept_{bare_world.mark}"
     file = world.file("rows", name)
     config = {**file.config, "publication.autocreate.mode": "disabled"}
+    del config["heartbeat.action.query"]
     folder = tmp_path / "connectors"
     folder.mkdir()
     (folder / f"{name}.json").write_text(json.dumps(config), encoding="utf-8")
@@ -28,6 +29,11 @@ def test_a_task_that_failed_for_good_recovers_by_itself_and_one_worker_restarts_
     assert min(restarts(workers)) == 0, "one worker at a time restarts"
     acting = next(worker for worker in workers if worker.records("connector_restarted"))
     assert "ublication" in acting.says("connector_restarted")["message"]
+    # What the configuration lacks is said once by each of them, however often they look.
+    for worker in workers:
+        worker.says("connector_advice")
+        (advice,) = worker.records("connector_advice")
+        assert (advice["connector"], "heartbeat.action.query" in advice["message"]) == (name, True)
     assert f'rowcall_connector_restarts_total{{connector="{name}"}}' in acting.get("/metrics")
 
     world.do(f"CREATE PUBLICATION {name} FOR TABLE public.things, public.echoes")

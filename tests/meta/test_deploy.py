@@ -9,6 +9,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,15 @@ from consumer.watchdog.channels import load as load_channels
 from debezium import connect as local_connect
 from debezium.postgres import REGISTRY_DATABASE
 from producers.drift.monitors import load as load_monitors
+from producers.webhooks.signatures import Verifier
+from producers.webhooks.sources import load as load_sources
 from tests.meta.test_images import stage, stages
 
 ROOT = Path(__file__).parents[2]
 SECRETS = "/run/secrets/"
 SETTING_NAMES = {str(field.alias) for field in Settings.model_fields.values()}
 ONE_SHOT = {"migrate", "connectors"}
-LOOPS = {"worker", "scheduler", "drift", "watchdog"}
+LOOPS = {"worker", "scheduler", "webhooks", "drift", "watchdog"}
 SERVICES = {"postgres", "kafka", "connect", "registry", "model"} | LOOPS | ONE_SHOT
 
 
@@ -113,12 +116,32 @@ def test_build_targets_are_stages_of_the_dockerfile() -> None:
 @pytest.mark.parametrize("name", sorted(LOOPS | ONE_SHOT))
 def test_the_environment_of_our_containers_is_made_of_settings(name: str) -> None:
     for variable in service(name)["environment"]:
-        assert variable.removesuffix("_FILE") in SETTING_NAMES
+        secret = name == "webhooks" and variable.removesuffix("_FILE") in webhook_secrets()
+        assert secret or variable.removesuffix("_FILE") in SETTING_NAMES
 
 
-@pytest.mark.parametrize(("name", "setting"), [("drift", "ROWCALL_DRIFT"), ("watchdog", "ROWCALL_WATCHDOG")])
-def test_the_file_a_service_reads_is_mounted_where_its_setting_says(name: str, setting: str) -> None:
-    path = service(name)["environment"][setting]
+def webhook_secrets() -> set[str]:
+    """The variables that deploy/webhooks.toml takes its secrets from."""
+    sources = tomllib.loads((ROOT / "deploy/webhooks.toml").read_text())["source"]
+    return {variable for source in sources.values() for variable in source["secrets"]}
+
+
+def test_the_webhook_endpoint_has_its_secrets_and_is_reached_where_it_listens(tmp_path: Path) -> None:
+    environment = service("webhooks")["environment"]
+    assert {f"{variable}_FILE" for variable in webhook_secrets()} <= environment.keys()
+    given = {name: str(value).replace(SECRETS, f"{tmp_path}/") for name, value in environment.items()}
+    for secret in service("webhooks")["secrets"]:
+        (tmp_path / secret).write_text("a secret of this test")
+    for source, keyring in load_sources(ROOT / "deploy/webhooks.toml", given):
+        Verifier(source, keyring)
+    assert environment["ROWCALL_WEBHOOK_HOST"] == "0.0.0.0"
+    port = Settings.model_fields["webhook_port"].default
+    assert service("webhooks")["ports"] == [f"127.0.0.1:{port}:{port}"]
+
+
+@pytest.mark.parametrize("name", ["drift", "watchdog", "webhooks"])
+def test_the_file_a_service_reads_is_mounted_where_its_setting_says(name: str) -> None:
+    path = service(name)["environment"][f"ROWCALL_{name.upper()}"]
     assert service(name)["volumes"] == [f"./deploy/{name}.toml:{path}:ro"]
     assert service(name)["environment"].items() >= service("worker")["environment"].items()
 
@@ -127,12 +150,21 @@ def test_the_example_files_are_good(tmp_path: Path) -> None:
     load_monitors(ROOT / "deploy/drift.toml")
     made = load_channels(ROOT / "deploy/watchdog.toml", settings.load({}), topic=NoTopic)
     assert [(route.name, route.type) for route in made] == [("agents", "topic")]
-    text = (ROOT / "deploy/watchdog.toml").read_text()
-    whole = re.sub(r"^# (?=\[|[a-z_]+ = )", "", text, flags=re.MULTILINE).replace("/usr/local/bin/page", "/bin/true")
+    whole = uncommented("watchdog").replace("/usr/local/bin/page", "/bin/true")
     (tmp_path / "watchdog.toml").write_text(whole)
     secrets = {"PAGER_SECRET": "YSBzZWNyZXQgb2YgdGhlIHRlc3Q=", "SMTP_PASSWORD": "x"}
     made = load_channels(tmp_path / "watchdog.toml", settings.load({}), topic=NoTopic, environment=secrets)
     assert [route.type for route in made] == ["topic", "webhook", "email", "command"]
+    (tmp_path / "webhooks.toml").write_text(uncommented("webhooks"))
+    secrets = dict.fromkeys(["GITHUB_WEBHOOK_SECRET", "STRIPE_SECRET", "STRIPE_SECRET_OLD", "SHOP_SECRET"], "x" * 16)
+    sources = load_sources(tmp_path / "webhooks.toml", secrets)
+    assert [source.scheme for source, _ in sources] == ["github", "stripe", "hmac"]
+
+
+def uncommented(name: str) -> str:
+    """An example file with all that stands in comments for a user to take."""
+    text = (ROOT / f"deploy/{name}.toml").read_text()
+    return re.sub(r"^# (?=\[|[a-z_]+ = )", "", text, flags=re.MULTILINE)
 
 
 class NoTopic:

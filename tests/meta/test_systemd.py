@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,9 @@ from consumer.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 
-UNITS = {name: ROOT / f"deploy/rowcall-{name}.service" for name in ("worker", "watchdog", "drift")}
+UNITS = {
+    name: ROOT / f"deploy/rowcall-{name}.service" for name in ("worker", "scheduler", "webhooks", "drift", "watchdog")
+}
 
 
 def unit(section: str, name: str = "worker") -> dict[str, str]:
@@ -42,15 +45,37 @@ def test_the_unit_restarts_always_and_drains() -> None:
     assert section["ExecStart"].split()[1:] == ["worker"]
 
 
-@pytest.mark.parametrize("name", ["watchdog", "drift"])
+@pytest.mark.parametrize("name", [name for name in UNITS if name != "worker"])
 def test_a_unit_beside_the_worker_has_its_own_file_and_health_port(name: str) -> None:
     section = unit("Service", name)
-    given = dict(pair.split("=") for pair in section["Environment"].split())
-    assert given[f"ROWCALL_{name.upper()}"] == f"/etc/rowcall/{name}.toml" and (ROOT / f"deploy/{name}.toml").is_file()
-    assert given["ROWCALL_HEALTH_PORT"] != str(Settings.model_fields["health_port"].default)
-    assert section["ExecStart"].split()[1:] == [name, "run"]
+    given = environment(name)
+    if name != "scheduler":  # whose schedules stand in the agents' modules
+        assert given[f"ROWCALL_{name.upper()}"] == f"/etc/rowcall/{name}.toml"
+        assert (ROOT / f"deploy/{name}.toml").is_file()
+    assert section["ExecStart"].split()[1:] == ["schedule" if name == "scheduler" else name, "run"]
     assert (section["Restart"], unit("Unit", name)["StartLimitIntervalSec"]) == ("always", "0")
     assert section["EnvironmentFile"] == unit("Service")["EnvironmentFile"]
+
+
+def test_each_unit_has_a_health_port_of_its_own() -> None:
+    ports = [environment(name).get("ROWCALL_HEALTH_PORT", "the default") for name in UNITS]
+    assert len(set(ports)) == len(UNITS)
+    assert str(Settings.model_fields["health_port"].default) not in ports
+
+
+def test_the_webhook_endpoint_gets_the_secrets_of_its_file_from_systemd() -> None:
+    name, _, path = unit("Service", "webhooks")["LoadCredential"].partition(":")
+    assert path.startswith("/etc/rowcall/")
+    (source,) = tomllib.loads((ROOT / "deploy/webhooks.toml").read_text())["source"].values()
+    folder = f"/run/credentials/{UNITS['webhooks'].name}"
+    assert [environment("webhooks")[f"{secret}_FILE"] for secret in source["secrets"]] == [f"{folder}/{name}"]
+
+
+def environment(name: str) -> dict[str, str]:
+    """What the unit sets itself."""
+    lines = UNITS[name].read_text().splitlines()
+    pairs = [pair for line in lines if line.startswith("Environment=") for pair in line.partition("=")[2].split()]
+    return dict(pair.split("=") for pair in pairs)
 
 
 def test_the_environment_file_is_for_root_alone_and_made_of_settings() -> None:

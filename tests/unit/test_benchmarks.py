@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.__main__ import BENCHMARKS
 from benchmarks.__main__ import main as run_benchmarks
+from benchmarks.drift_data import CAR_LOAN
 from benchmarks.figures import (
     TARGETS,
     Measured,
@@ -21,6 +22,7 @@ from benchmarks.figures import (
     spread,
     summary,
 )
+from producers.drift.monitors import Monitor, load
 
 
 def test_a_ratio_is_the_median_of_the_rounds_own_ratios() -> None:
@@ -95,6 +97,11 @@ def test_a_missed_target_is_named_with_what_it_must_reach() -> None:
     assert missed({"runs_over_dbos": 11.9, "rss_mb": 299.0}) == ["runs_over_dbos is 11.9, must be >= 12"]
 
 
+def test_a_slot_that_fired_twice_misses_the_target_as_one_that_was_lost() -> None:
+    for figure in (0.999, 1.001):
+        assert missed({"slots_fired_over_due": figure}) == [f"slots_fired_over_due is {figure}, must be == 1"]
+
+
 @pytest.mark.parametrize(("key", "figure"), [(key, target.value) for key, target in TARGETS.items()])
 def test_a_target_that_is_just_met_is_reached(key: str, figure: float) -> None:
     assert missed({key: figure}) == []
@@ -102,7 +109,7 @@ def test_a_target_that_is_just_met_is_reached(key: str, figure: float) -> None:
 
 def test_every_figure_with_a_target_stands_in_the_manual() -> None:
     manual = (Path(__file__).parents[2] / "docs/measuring.md").read_text("utf-8")
-    stated = dict(re.findall(r"^\| `(\w+)` \| ([<>]= [\d.]+) \|", manual, re.MULTILINE))
+    stated = dict(re.findall(r"^\| `(\w+)` \| ([<>=]= [\d.]+) \|", manual, re.MULTILINE))
     assert stated == {key: str(target) for key, target in TARGETS.items()}
 
 
@@ -113,3 +120,9 @@ def test_a_figure_without_a_target_is_only_reported() -> None:
 def test_an_unknown_name_starts_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_benchmarks(["intake", "warp"]) == 2
     assert "no such benchmark: warp; there are: " + ", ".join(BENCHMARKS) in capsys.readouterr().err
+
+
+def test_the_monitors_to_try_on_the_car_loan_are_of_its_columns_with_the_defaults() -> None:
+    _, monitors = load(Path(__file__).parents[2] / "benchmarks/car-loan.toml")
+    assert {monitor.value for monitor in monitors} == {*CAR_LOAN.drifting, *CAR_LOAN.clean}
+    assert all(monitor == Monitor.of(name=monitor.name, topic="car-loan", value=monitor.value) for monitor in monitors)

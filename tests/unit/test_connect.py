@@ -256,6 +256,11 @@ def test_lacking_setting_is_named_with_its_cost(
     assert cost in advice.cost
 
 
+def test_a_publication_that_a_person_makes_covers_what_that_person_wants() -> None:
+    merged: dict[str, str] = {**rows(), "publication.autocreate.mode": "disabled"}
+    assert lint(merged) == []
+
+
 def test_tables_of_a_connector() -> None:
     assert tables_of({"table.include.list": "public\\.orders, public.customers,"}) == (
         "public.orders",

@@ -200,6 +200,20 @@ def test_json_for_machines_keeps_stored_json_as_json(capsys: pytest.CaptureFixtu
     }
 
 
+def test_a_sentence_in_a_column_that_holds_json_elsewhere_is_text_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    details = [
+        "200 runs in a minute, the limit is 60",
+        '{"n": 1e999, "half": "\\ud800"}',
+        f"[{'9' * 5000}]",
+        "[" * 5000,
+    ]
+    output.print_json([{"detail": text} for text in details])
+    found = json.loads(capsys.readouterr().out, parse_int=str)
+    assert [row["detail"] for row in found] == [
+        details[0], {"n": float("inf"), "half": "\ud800"}, ["9" * 5000], details[3],
+    ]  # fmt: skip
+
+
 def test_a_table_shows_markup_as_text_and_says_when_there_is_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     output.print_table([{"a": "[red]x[/red]"}], ["a"], empty="nothing")
     assert "[red]x[/red]" in capsys.readouterr().out

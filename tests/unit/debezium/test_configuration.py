@@ -129,6 +129,18 @@ def test_psql_gets_its_own_arguments_and_the_password_by_the_environment(
     assert environment["PGPORT"] == "20001"
 
 
+def test_logs_prints_the_end_of_a_services_log(tmp_path: Path) -> None:
+    paths = StackPaths.of(tmp_path, None)
+    paths.state_file.write_text("{}")
+    paths.log("kafka").parent.mkdir()
+    paths.log("kafka").write_text("".join(f"line {number}\n" for number in range(500)))
+    given = ["logs", "kafka", "--directory", str(tmp_path)]
+    assert CliRunner().invoke(dev, [*given, "-n", "2"]).stdout == "line 498\nline 499\n"
+    assert CliRunner().invoke(dev, given).stdout.splitlines() == [f"line {number}" for number in range(400, 500)]
+    never = CliRunner().invoke(dev, ["logs", "connect", "--directory", str(tmp_path)])
+    assert never.exit_code == 1 and "connect was never started" in never.stderr
+
+
 @pytest.mark.parametrize("command", ["up", "status", "down", "logs", "restart", "psql"])
 def test_every_command_has_help(command: str) -> None:
     outcome = CliRunner().invoke(dev, [command, "--help"])
