@@ -1,7 +1,7 @@
 """The figures of drift: goldens, data sets, false alarms, delays, order of levels, updates a second, time to an event.
 
 Everything runs with the defaults that are shipped: the engine and the states of `rowcall drift run`, or that process
-itself. `drift_data` has the data sets, `drift_speed` the speed.
+itself. `drift_data` has the data sets, `drift_speed` the speed, `drift_many` more segments than memory holds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import numpy
 import orjson
 
-from benchmarks import drift_data, drift_speed
+from benchmarks import drift_data, drift_many, drift_speed
 from benchmarks.figures import Measured, NotMeasured
 from benchmarks.services import Services
 from producers.drift.adwin import Adwin
@@ -49,6 +49,7 @@ def measure(services: Services) -> Measured:
     except NotMeasured as error:
         # It stands beside the figures and must not cost them.
         raw["updates"]["through_topic_per_s"] = f"not measured: {error}"
+    raw["beyond_memory"] = drift_many.beyond_memory(services)
     figures["drift_event_ms_p99"], raw["event_ms"] = drift_speed.event_ms(services)
     return Measured(figures, raw)
 

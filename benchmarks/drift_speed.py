@@ -80,11 +80,7 @@ def _round(
 
 def _settled(session: db.SyncSession, monitor: Monitor, chance: random.Random) -> Engine:
     """An engine whose segments have learned and have been saved."""
-    learner = Engine([monitor], lambda keys: {}, {})
-    for kind in range(_KINDS):
-        count = monitor.learn + chance.randrange(50, 1500)
-        learner.feed([monitor], [Sample({"v": chance.gauss(0, 1), "s": f"k{kind}"}, 0.0, 0.0) for _ in range(count)])
-    states = [orjson.dumps(segment.dump()) for segment in learner.dirty.values()]
+    states = learned(monitor, chance)
     engine = Engine(
         [monitor],
         lambda keys: {key: orjson.loads(states[int(key[1][1:]) % _KINDS]) for key in keys},
@@ -93,6 +89,15 @@ def _settled(session: db.SyncSession, monitor: Monitor, chance: random.Random) -
     engine.feed([monitor], [Sample({"v": chance.gauss(0, 1), "s": f"s{n}"}, 0.0, 0.0) for n in range(SEGMENTS)])
     store.save(session, engine, Topics(), 1.0)
     return engine
+
+
+def learned(monitor: Monitor, chance: random.Random) -> list[bytes]:
+    """States of segments past their baseline, as JSON, whose windows differ."""
+    learner = Engine([monitor], lambda keys: {}, {})
+    for kind in range(_KINDS):
+        count = monitor.learn + chance.randrange(50, 1500)
+        learner.feed([monitor], [Sample({"v": chance.gauss(0, 1), "s": f"k{kind}"}, 0.0, 0.0) for _ in range(count)])
+    return [orjson.dumps(segment.dump()) for segment in learner.dirty.values()]
 
 
 def _values(chance: random.Random, count: int) -> list[Sample]:
