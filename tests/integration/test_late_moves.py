@@ -5,13 +5,11 @@ from __future__ import annotations
 import threading
 import time
 
-import psycopg
-
-from consumer import db, operate
 from tests.integration.limiting import Fleet
 
 
 def test_a_run_that_is_cancelled_while_its_budget_lets_go_stays_cancelled(database: str) -> None:
+    """Its cancellation is not committed yet when the keeping looks."""
     fleet, person = Fleet(database), Fleet(database, autocommit=False)
     fleet.agent("a")
     fleet.add()
