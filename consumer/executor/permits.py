@@ -26,6 +26,8 @@ _CAPS: Final[dict[str, tuple[str, str | None]]] = {
     "run_cap": ("budget_run", None),
     "too_large": ("budget_call", None),
 }
+# What no call uses: an endpoint that reports more does not count, and the sums of budgets must hold what it says.
+_MOST_TOKENS: Final = 10**12
 
 
 class Permits:
@@ -87,6 +89,8 @@ class Permits:
     def _use(self, reservation: int, call: CallFinished) -> limits.CallUsed:
         if call.prompt_tokens is not None or call.completion_tokens is not None:
             prompt, completion = call.prompt_tokens or 0, call.completion_tokens or 0
+            if prompt + completion > _MOST_TOKENS:
+                return limits.CallUsed(reservation, None, None)
             return limits.CallUsed(reservation, prompt + completion, self._endpoint.money(prompt, completion))
         # A refused request costs nothing; one that vanished, or was answered without a count, may have cost it all.
         refused = call.status is not None and call.status >= 400

@@ -63,6 +63,10 @@ class Settler:
             # The write that ends a run must land.
             refused = Failed(error.code, f"the database refuses how this run ended: {error}")
             return await self._move(job, agent, refused, performed)
+        except RowcallError:
+            raise
+        except Exception as error:  # noqa: BLE001 - an agent's answer that cannot be written down ends its run, no lease
+            return await self._move(job, agent, raised(error, job, agent.retry or self.policy), performed)
 
     async def _move(self, job: ClaimedJob, agent: Agent, verdict: Verdict, performed: Performed) -> Verdict:
         """One move, or nothing where the lease is lost; the verdict that came to pass."""

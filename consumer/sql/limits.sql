@@ -18,9 +18,11 @@ ON CONFLICT (name) DO UPDATE SET paused_until = greatest(b.paused_until, exclude
 SELECT * FROM rowcall.keep_limits(%s);
 
 -- name: next_permit
--- Seconds until the first of these agents with waiting work and a rate may start a run again.
-SELECT min(greatest(0.0, (1 - b.permits) * a.rate_seconds / a.rate_runs
-    - extract(epoch FROM rowcall.now() - b.filled_at)))::double precision AS seconds
-FROM rowcall.agent_limits a JOIN rowcall.buckets b ON b.name = 'agent:' || a.agent
-WHERE a.agent = ANY (%s) AND a.rate_runs IS NOT NULL AND EXISTS (
-    SELECT FROM rowcall.lanes l WHERE l.agent = a.agent AND l.ready_at IS NOT NULL AND l.hold IS NULL);
+-- Seconds until the first of these agents with waiting work and a rate may start a run again. One that might have for a
+-- while is held back by something else (a pause, slots, a budget), which no look at its rate ends.
+SELECT min(greatest(0.0, w.seconds))::double precision AS seconds FROM (
+    SELECT (1 - b.permits) * a.rate_seconds / a.rate_runs - extract(epoch FROM rowcall.now() - b.filled_at) AS seconds
+    FROM rowcall.agent_limits a JOIN rowcall.buckets b ON b.name = 'agent:' || a.agent
+    WHERE a.agent = ANY (%s) AND a.rate_runs IS NOT NULL AND EXISTS (
+        SELECT FROM rowcall.lanes l WHERE l.agent = a.agent AND l.ready_at IS NOT NULL AND l.hold IS NULL)) w
+WHERE w.seconds > -0.05;

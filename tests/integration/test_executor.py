@@ -228,6 +228,8 @@ async def test_a_database_that_dies_under_load_loses_and_doubles_nothing(own_ser
 async def test_a_killed_connection_is_replaced(database: str, view: Records) -> None:
     ids = [await view.add("writer", {"n": n}) for n in range(20)]
     async with running(settings(database)):
+        # A worker that is still opening its connections ends with the error.
+        await view.wait_for("SELECT FROM rowcall.agent_jobs WHERE status <> 'PENDING'")
         for _ in range(5):
             await view.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "

@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, computed_field
 
 from consumer import claim, db
 from consumer.agents.door import Agent, Context, Transaction
@@ -88,6 +88,30 @@ async def test_a_transaction_that_an_agent_keeps_is_closed_before_anything_else_
     await task
     assert "the outcome transaction is over" in str(outcome)
     assert (job["status"], await view.effects()) == ("FAILED", [])
+
+
+class Half(Answer):
+    """An answer that is valid and has no JSON that could be stored."""
+
+    @computed_field
+    def text(self) -> str:
+        return "half \ud800"
+
+
+async def test_an_answer_that_cannot_be_written_down_ends_its_attempt_and_no_lease(
+    database: str, view: Records
+) -> None:
+    async def run(ctx: Context, event: Event) -> Half:
+        return Half(n=1)
+
+    half = Agent(name="half", version=1, answer=Half)
+    half.run(run)
+    stop, task = await play(view, database, [half])
+    job = await view.wait(await view.add("half", attempts=2), seconds=8)
+    stop.set()
+    await task
+    assert (job["status"], job["error_code"], job["losses"]) == ("FAILED", "agent_exception", 0)
+    assert "attempt 2 of 2: PydanticSerializationError" in job["last_error"]
 
 
 @pytest.mark.parametrize("where", ["in the database", "in python"])

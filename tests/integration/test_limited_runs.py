@@ -12,6 +12,7 @@ import pytest
 from consumer import db, operate
 from consumer.errors import OperatorError
 from consumer.operate import limits as operated
+from consumer.telemetry import HEALTH
 from tests.agents.doing import DONE
 from tests.agents.harness import Records, records, running, settings
 from tests.agents.shared import database
@@ -176,6 +177,37 @@ async def test_a_rate_of_an_agent_is_used_to_the_full_between_two_looks(
     )
     gaps = [later["at"] - earlier["at"] for earlier, later in pairwise(rows)]
     assert sum(gaps) > 2.0, "more started than the rate allows"
+
+
+@pytest.mark.parametrize("held_by", ["a pause", "slots"])
+async def test_a_worker_whose_agent_is_held_back_by_more_than_its_rate_does_not_look_without_end(
+    database: str, view: Records, operator: db.SyncSession, held_by: str
+) -> None:
+    most = 1 if held_by == "slots" else None
+    wanted = operated.LimitsWanted(rate_runs=1000, rate_seconds=60.0, concurrency=most)
+    operated.set_limits(operator, "doer", wanted, OPERATOR)
+    async with running(settings(database, poll_seconds=10.0, drain_seconds=0.1)):
+        await view.wait(await view.add("doer", {"do": "succeed", "seconds": 30 if most else 0}), "RUNNING", "SUCCEEDED")
+        if not most:
+            await view.execute("UPDATE rowcall.agents SET state = 'PAUSED' WHERE name = 'doer'")
+        await view.add("doer", {"do": "succeed"})
+        await asyncio.sleep(1.0)
+        before = HEALTH.turns()["executor"]
+        await asyncio.sleep(2.0)
+        assert HEALTH.turns()["executor"] - before <= 3
+
+
+@pytest.mark.parametrize("count", [2**63 - 1, 2**62])
+async def test_an_endpoint_that_reports_what_no_call_can_use_does_not_break_the_budget(
+    database: str, view: Records, operator: db.SyncSession, count: int
+) -> None:
+    allow(operator, 1_000_000)
+    with serve(Reply(GOOD, usage={"prompt_tokens": count, "completion_tokens": count})) as model:
+        ids = [await view.add("asker", {"n": n}) for n in range(3)]
+        async with running(settings(database, model.url)):
+            await view.wait_all(ids)
+    (used,) = await view.all("SELECT tokens, tokens_reserved AS held FROM rowcall.budget_usage")
+    assert 0 < used["tokens"] < 100_000 and used["held"] == 0
 
 
 async def test_what_operators_do_to_limits_stands_in_the_audit_and_wrong_names_are_told(

@@ -85,6 +85,25 @@ def test_an_operators_limit_wins_over_the_codes_and_zero_is_none(fleet: Fleet) -
     assert len(fleet.claim()) == 15
 
 
+@pytest.mark.parametrize("before", [None, 8])
+def test_a_lowered_limit_starts_nothing_until_fewer_are_under_way(fleet: Fleet, before: int | None) -> None:
+    fleet.agent("c", concurrency=before)
+    fleet.add(20, agent="c")
+    fleet.promote()
+    # Those with the lowest slots end first: theirs must not be given to others.
+    taken = {run["id"]: run for run in fleet.claim(8, "c")}
+    order = fleet.rows("SELECT id FROM rowcall.agent_jobs WHERE status = 'RUNNING' ORDER BY slot, id")
+    runs = [taken[row["id"]] for row in order]
+    fleet.agent("c", concurrency=3)
+    assert fleet.claim(5, "c") == []
+    fleet.move(runs[:5])
+    assert fleet.claim(5, "c") == []
+    fleet.move(runs[5:6])
+    assert len(fleet.claim(5, "c")) == 1
+    fleet.move(runs[6:])
+    assert len(fleet.claim(5, "c")) == 2
+
+
 def test_agents_without_a_limit_take_no_slot(fleet: Fleet) -> None:
     fleet.agent("b")
     fleet.add(200, agent="b")

@@ -63,11 +63,13 @@ BEGIN
                 'reason', v_hold.reason, 'tenant', v_hold.tenant, 'topic', v_hold.topic, 'detail', v_hold.detail));
         RETURN QUERY SELECT 'ended', v_hold.reason, v_hold.agent, v_hold.tenant, v_hold.topic, v_hold.detail;
     END LOOP;
+    -- Held, and what somebody else holds is left to the next keeping: a run that a person has just cancelled may also
+    -- become PENDING, and settle() would not know that nobody wants it to.
     SELECT array_agg(id) FROM (
         SELECT j.id FROM rowcall.agent_jobs j WHERE j.status = 'PARKED' AND j.reason = 'budget' AND NOT EXISTS (
             SELECT FROM rowcall.holds h WHERE h.reason = 'budget' AND h.until > rowcall.now()
             AND (h.agent IS NULL OR h.agent = j.job_type) AND (h.tenant IS NULL OR h.tenant = j.tenant))
-        ORDER BY j.id LIMIT p_limit) parked INTO v_ids;
+        ORDER BY j.id LIMIT p_limit FOR UPDATE OF j SKIP LOCKED) parked INTO v_ids;
     IF v_ids IS NOT NULL THEN
         v_nothing := array_fill(NULL::text, ARRAY[cardinality(v_ids)]);
         PERFORM rowcall.settle(v_ids, v_nothing::bigint[], array_fill('PENDING'::text, ARRAY[cardinality(v_ids)]),
