@@ -2,7 +2,7 @@
 
 Before it, a row was read; after it, `store` writes what has changed in the transaction of the row's offset. Promises:
 memory is bounded, whatever the number of segments; a segment that is not in memory is loaded before it is used; bad,
-missing and late values are counted and leave the detector as it was.
+missing and late values, and those of a time to come, are counted and leave the detector as it was.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from producers.drift.monitors import Monitor
 
 MEMORY_SEGMENTS: Final = 20_000
 """Segments held in memory; the least recently used leave first."""
+
+AHEAD_SECONDS: Final = 300.0
+"""How far the time of a row may lie ahead of the clock. One that lies further would make all that follow late."""
 
 _CLEAN: Final[Mapping[str, Callable[[Any], Any]]] = {
     "shares": values.category,
@@ -197,8 +200,12 @@ class Engine:
         return made
 
     def _take(self, route: _Route, key: Key, segment: Segment, sample: Sample) -> None:
-        at, newest = sample.at, segment.newest
-        if at > newest:
+        at, newest, limit = sample.at, segment.newest, sample.now + AHEAD_SECONDS
+        if at > limit:
+            self._leave_out(key, segment, "ahead")
+            return
+        # A time beyond the limit was taken before there was one, or the clock has been put back.
+        if at > newest or newest > limit:
             segment.newest = newest = at
         elif at < newest - route.monitor.late:
             self._leave_out(key, segment, "late")

@@ -211,7 +211,7 @@ class Freshness:
         self._age = 0.0
 
     def update(self, value: float, at: float) -> int:
-        """Take the time of an event; an older one than the newest changes nothing."""
+        """Take the time of an event; an older one than the newest changes nothing, and none is newer than now."""
         self._newest = value if self._newest is None else max(self._newest, value)
         return self._look(at)
 
@@ -240,7 +240,8 @@ class Freshness:
 
     def _look(self, now: float) -> int:
         assert self._newest is not None
-        self._age = max(0.0, now - self._newest)
+        self._newest = min(self._newest, now)
+        self._age = now - self._newest
         return self._levels.update(self._age)
 
 

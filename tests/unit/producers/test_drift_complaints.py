@@ -214,6 +214,51 @@ def test_values_out_of_order_tell_nothing_and_leave_the_detector_working() -> No
     assert (2, "raised") in read.take(stream(normal(2, 60, 4.0), 3000))
 
 
+FAR_AHEAD_MS = 253_370_764_800_000
+"""The first of January of the year 9999."""
+
+
+def test_value_with_a_time_ahead_is_counted_and_the_detector_works_on() -> None:
+    read = Read()
+    assert read.take(stream(normal(1, 1500), 0)) == []
+    headers = [("id", b"x"), ("occurred_at", b"9998-01-01T00:00:00+00:00")]
+    assert read.take([Record("t", 0, 1500, b"k", orjson.dumps({"v": 1.0}), headers, 1_500_000)]) == []
+    segment = read.watched.engine.dirty["m", ""]
+    assert (segment.left_out, segment.newest) == ({"ahead": 1}, 1499.0)
+    assert (2, "raised") in read.take(stream(normal(2, 60, 4.0), 1501))
+
+
+def test_freshness_tells_silence_after_a_value_with_a_time_ahead() -> None:
+    watched = Watched({"detector": "freshness", "warning": 60, "critical": 600})
+    assert watched.feed([{}] * 10) == []
+    watched.engine.feed(watched.monitors, [Sample({}, FAR_AHEAD_MS / 1000, 11.0)])
+    assert watched.engine.dirty["m", ""].due() == 70.0
+    watched.engine.tick([("m", "")], 700.0)
+    assert [told.turn.level for told in watched.engine.told] == [1, 2]
+
+
+def test_clock_that_is_a_little_ahead_leaves_nothing_out() -> None:
+    watched = Watched({"detector": "freshness", "warning": 60, "critical": 600})
+    watched.engine.feed(watched.monitors, [Sample({}, 310.0, 11.0)])
+    segment = watched.engine.dirty["m", ""]
+    assert (segment.count, segment.due()) == (1, 71.0)
+
+
+@pytest.mark.parametrize("fields", [{}, {"detector": "freshness", "warning": 60, "critical": 600}])
+def test_segment_that_was_blinded_before_sees_again(fields: dict[str, Any]) -> None:
+    watched = Watched(fields)
+    watched.values(*normal(1, 600))
+    state = watched.engine.dirty["m", ""]
+    state.newest = FAR_AHEAD_MS / 1000
+    if fields:
+        state.detector.load([FAR_AHEAD_MS / 1000, 0.0, 0])
+    watched.restart()
+    watched.values(1.0)
+    state = watched.engine.dirty["m", ""]
+    assert (state.newest, state.count, state.left_out) == (601.0, 601, {})
+    assert state.due() == (661.0 if fields else None)
+
+
 def test_message_that_cannot_be_read_is_counted_and_stops_nothing() -> None:
     read = Read()
     assert read.take(stream(normal(1, 1500), 0)) == []
