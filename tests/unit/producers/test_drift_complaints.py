@@ -276,6 +276,6 @@ def test_each_monitor_of_a_topic_meets_its_own_operations_alone() -> None:
     sent = [change(ORDERS, "c", after=order(1), lsn=1), change(ORDERS, "u", before=order(1), after=order(1), lsn=2),
             change(ORDERS, "r", after=order(2), lsn=3), change(ORDERS, "d", before=order(1), lsn=4)]  # fmt: skip
     records = [Record(ORDERS.topic, 0, n, item.key, item.value, item.headers, 1000) for n, item in enumerate(sent)]
-    for group, samples in messages.read(records, 1.0, {f"topic:{ORDERS.topic}": Seen([])}, engine.counted):
+    for group, samples in messages.read(records, 2e9, {f"topic:{ORDERS.topic}": Seen([])}, engine.counted):
         engine.feed(group.monitors, samples)
     assert {key[0]: item.count for key, item in engine.dirty.items()} == {"changes": 2, "deletes": 1}
