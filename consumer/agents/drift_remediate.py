@@ -2,7 +2,7 @@
 
 Woken by drift.critical, one run at a time for a monitor's segment, since the message key orders them. Notifying the
 owners runs by itself, putting the segment into quarantine waits for a review, pausing an agent needs approval before
-anything happens. Whatever is done is a row in public.drift_actions and, with the same commit, a JSON record on the topic
+anything happens. Whatever is done is a row in public.drift_actions and, with the same commit, a JSON record on topic
 drift.notices: owners are notified by what reads that topic, a system of theirs or another agent; this one calls nobody.
 Attempts are bounded: three in a row on one segment without a recovery, each after a longer pause, and then `gave_up` is
 written and told, once. A recovery ends the count. A further attempt is made when the monitor tells a critical drift
@@ -98,8 +98,8 @@ async def remediate(ctx: Context, event: Event) -> Remediation:
     writers = await ctx.step("writers", recent_writers, ctx.sql, kind=StepKind.FETCH_INPUT)
     shown = {"drift": {**drift, "evidence": drift["evidence"][:4000]}, "tried": tried, "writers": writers}
     plan: Plan = await ctx.ask("plan", prompt=PROMPT, input=shown, answer=Plan)
-    names = tuple(row["agent"] for row in writers)
-    return Remediation(action=plan.action, target=plan.target, reason=plan.reason, writers=names)
+    able = tuple(row["agent"] for row in writers)
+    return Remediation(action=plan.action, target=plan.target, reason=plan.reason, writers=able)
 
 
 async def earlier_actions(sql: Reader, monitor: str, segment: str | None) -> list[dict[str, Any]]:
@@ -135,7 +135,7 @@ def pause(tried: list[dict[str, Any]]) -> dt.timedelta:
 
 @agent.rule
 def target_fits_the_action(event: Event, answer: Remediation) -> None:
-    """A quarantine is of the segment that drifted; a pause is of an agent that has written of late, never of this one."""
+    """A quarantine is of the segment that drifted; a pause is of an agent that has written of late, not of this one."""
     segment = event.data["segment"]
     if answer.action == "quarantine_segment" and (segment is None or answer.target != segment):
         raise ValueError(f"target of quarantine_segment must be the segment {segment!r}; without one use notify_owner")

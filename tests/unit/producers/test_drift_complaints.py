@@ -259,6 +259,64 @@ def test_segment_that_was_blinded_before_sees_again(fields: dict[str, Any]) -> N
     assert state.due() == (661.0 if fields else None)
 
 
+FRESH = {"detector": "freshness", "warning": 60, "critical": 600}
+SILENT = BOUND | {"no_data_after": 60, "tell_no_data": True}
+
+
+def ticked(watched: Watched, now: float) -> list[tuple[int, str, str]]:
+    watched.engine.tick([("m", "")], now)
+    told, watched.engine.told = watched.engine.told, []
+    return [(item.turn.level, item.turn.turn, item.reading.note) for item in told]
+
+
+def test_freshness_of_a_source_that_never_gives_anything_is_told() -> None:
+    watched = Watched(FRESH)
+    watched.engine.begin(["m"], 100.0)
+    assert watched.engine.dirty["m", ""].due() == 160.0
+    watched.restart()
+    watched.engine.begin(["m"], 130.0)
+    assert ticked(watched, 159.0) == []
+    assert ticked(watched, 160.0) == [(1, "raised", "no event has come in 60 seconds, since the monitor began")]
+    watched.at = 170.0
+    assert watched.feed([{}]) == [("m", 1, "recovered")]
+
+
+def test_first_values_of_the_past_are_not_late_for_a_monitor_that_waits() -> None:
+    watched = Watched(SILENT)
+    watched.engine.begin(["m"], 1e6)
+    watched.values(1.0, 2.0)
+    assert (watched.engine.dirty["m", ""].count, watched.engine.dirty["m", ""].left_out) == (2, {})
+
+
+def test_silence_is_told_once_where_the_monitor_asks_for_it_and_so_is_its_end() -> None:
+    watched = Watched(SILENT)
+    watched.engine.begin(["m"], 100.0)
+    assert ticked(watched, 159.0) == []
+    assert ticked(watched, 160.0) == [(1, "raised", "nothing has come for 60 seconds")]
+    watched.restart()
+    assert ticked(watched, 500.0) == []
+    assert watched.engine.dirty["m", ""].alarm.state == "no_data"
+    watched.at = 600.0
+    assert watched.values(1.0, 2.0) == [(1, "recovered")]
+    assert ticked(watched, 700.0) == [(1, "raised", "nothing has come for 98 seconds")]
+
+
+def test_silence_and_its_end_are_warnings_of_an_episode_of_their_own() -> None:
+    watched = Watched(SILENT)
+    watched.engine.begin(["m"], 100.0)
+    watched.engine.tick([("m", "")], 160.0)
+    watched.engine.feed(watched.monitors, [Sample({"v": 50}, 161.0, 161.0)])
+    found = [events.of(told, Topics()) for told in watched.engine.told]
+    records = [orjson.loads(event.payload) for event in found]
+    assert [(event.topic, item["detector"], item["turn"]) for event, item in zip(found, records, strict=True)] == [
+        ("drift.warning", "no_data", "raised"),
+        ("drift.warning", "no_data", "recovered"),
+        ("drift.warning", "threshold", "raised"),
+    ]
+    assert len({event.id for event in found}) == 3
+    assert records[0]["episode"] == records[1]["episode"] != records[2]["episode"]
+
+
 def test_message_that_cannot_be_read_is_counted_and_stops_nothing() -> None:
     read = Read()
     assert read.take(stream(normal(1, 1500), 0)) == []
