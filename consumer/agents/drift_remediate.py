@@ -2,9 +2,11 @@
 
 Woken by drift.critical, one run at a time for a monitor's segment, since the message key orders them. Notifying the
 owners runs by itself, putting the segment into quarantine waits for a review, pausing an agent needs approval before
-anything happens. Attempts are bounded: three in a row on one segment without a recovery, each after a longer pause,
-and then a row in public.drift_actions says `gave_up`, once. A recovery ends the count. A further attempt is made when
-the monitor tells a critical drift again: of another episode, or of the same one where the monitor has `remind`.
+anything happens. Whatever is done is a row in public.drift_actions and, with the same commit, a JSON record on topic
+drift.notices: owners are notified by what reads that topic, a system of theirs or another agent; this one calls nobody.
+Attempts are bounded: three in a row on one segment without a recovery, each after a longer pause, and then `gave_up` is
+written and told, once. A recovery ends the count. A further attempt is made when the monitor tells a critical drift
+again: of another episode, or of the same one where the monitor has `remind`.
 """
 
 from __future__ import annotations
@@ -16,10 +18,13 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, StringConstraints
 
 from consumer.agents.door import Agent, Context, Reader, StepKind, Tier, Transaction
-from consumer.errors import Cancel, RetryLater
+from consumer.errors import Cancel, GiveUp, RetryLater
 from consumer.records import Event
 
 TOPIC: Final = "drift.critical"
+NOTICES: Final = "drift.notices"
+"""What was done about a critical drift, for those whom it concerns."""
+
 ATTEMPTS: Final = 3
 """Remediations of one segment without a recovery in between."""
 
@@ -62,11 +67,13 @@ class Remediation(BaseModel):
     action: Action
     target: Annotated[str, StringConstraints(max_length=200)]
     reason: _Reason
+    writers: tuple[str, ...] = ()
+    """The agents that had written rows of late when the plan was made: those that may be paused."""
 
 
 agent = Agent(
     name="drift-remediate",
-    version=1,
+    version=2,
     topics=[TOPIC],
     answer=Remediation,
     description="Plans a remediation of each critical drift; acts only as far as its tier allows.",
@@ -91,7 +98,8 @@ async def remediate(ctx: Context, event: Event) -> Remediation:
     writers = await ctx.step("writers", recent_writers, ctx.sql, kind=StepKind.FETCH_INPUT)
     shown = {"drift": {**drift, "evidence": drift["evidence"][:4000]}, "tried": tried, "writers": writers}
     plan: Plan = await ctx.ask("plan", prompt=PROMPT, input=shown, answer=Plan)
-    return Remediation(action=plan.action, target=plan.target, reason=plan.reason)
+    able = tuple(row["agent"] for row in writers)
+    return Remediation(action=plan.action, target=plan.target, reason=plan.reason, writers=able)
 
 
 async def earlier_actions(sql: Reader, monitor: str, segment: str | None) -> list[dict[str, Any]]:
@@ -127,12 +135,13 @@ def pause(tried: list[dict[str, Any]]) -> dt.timedelta:
 
 @agent.rule
 def target_fits_the_action(event: Event, answer: Remediation) -> None:
-    """A quarantine is of the segment that drifted; a pause is of one agent, never of this one."""
+    """A quarantine is of the segment that drifted; a pause is of an agent that has written of late, not of this one."""
     segment = event.data["segment"]
     if answer.action == "quarantine_segment" and (segment is None or answer.target != segment):
         raise ValueError(f"target of quarantine_segment must be the segment {segment!r}; without one use notify_owner")
-    if answer.action == "pause_agent" and answer.target in ("", agent.name):
-        raise ValueError("target of pause_agent must be the name of an agent under writers")
+    able = [name for name in answer.writers if name != agent.name]
+    if answer.action == "pause_agent" and answer.target not in able:
+        raise ValueError(f"target of pause_agent must be an agent under writers: {', '.join(able) or 'there is none'}")
 
 
 @agent.tier
@@ -143,7 +152,11 @@ def tier(event: Event, answer: Remediation) -> Tier:
 
 @agent.write
 async def write(tx: Transaction, event: Event, answer: Remediation) -> None:
-    """Do it, and say so; whatever was tried stands in public.drift_actions."""
+    """Do it, and say so: whatever was done stands in public.drift_actions and is told on drift.notices.
+
+    Raises:
+        GiveUp: the agent that was to be paused is not active any more; nothing is written.
+    """
     drift = event.data
     if answer.action == "quarantine_segment":
         await tx.execute(
@@ -160,12 +173,14 @@ async def write(tx: Transaction, event: Event, answer: Remediation) -> None:
             drift["segment"],
         )
     if answer.action == "pause_agent":
-        await tx.execute(
+        paused = await tx.execute(
             "UPDATE rowcall.agents SET state = 'PAUSED', state_reason = %s, paused_until = NULL, updated_at = now() "
             "WHERE name = %s AND state = 'ACTIVE'",
             f"drift of {drift['monitor']}: {answer.reason}",
             answer.target,
         )
+        if not paused:
+            raise GiveUp(f"the agent {answer.target} is not active any more; nothing was paused")
     await tx.execute(
         "INSERT INTO public.drift_actions (event_id, episode, monitor, segment, action, target, reason) "
         "VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT (event_id) DO NOTHING",
@@ -176,4 +191,14 @@ async def write(tx: Transaction, event: Event, answer: Remediation) -> None:
         answer.action,
         answer.target,
         answer.reason,
+    )
+    segment = drift["segment"]
+    tx.emit(
+        NOTICES,
+        key=drift["monitor"] if segment is None else f"{drift['monitor']}:{segment}",
+        record={
+            **answer.model_dump(include={"action", "target", "reason"}),
+            **{name: drift[name] for name in ("monitor", "segment", "source", "episode", "message")},
+        },
+        event_type=answer.action,
     )

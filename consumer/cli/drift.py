@@ -144,7 +144,7 @@ def _ms(moment: dt.datetime | None) -> int | None:
 @drift.command("list")
 @as_json
 def list_(json_output: bool) -> None:
-    """Monitors with the states of their segments, those that are retired and those whose query is refused.
+    """Monitors with the states of their segments, those that are retired, and why some see nothing.
 
     Example: rowcall drift list
     """

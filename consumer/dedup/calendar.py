@@ -1,6 +1,7 @@
 """The days by which event IDs are kept: made ahead, so that admission never lacks one, and dropped when they are over.
 
-A table for each day from the horizon to three days ahead. An ID whose day lies beyond goes to the undated table.
+A table for each day from the horizon to three days ahead. An ID whose day lies beyond, or that has none, goes to the
+undated table; its rows go when they were seen twice the horizon ago, so that a day up to a horizon ahead is over then.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ _SQL: Final = db.queries("dedup")
 
 DAYS_AHEAD: Final = 3
 """Days made before they begin: an intake that cannot make tables for a weekend still has them."""
+
+PART: Final = 10_000
+"""Rows of the undated table that one statement deletes."""
 
 
 class Calendar:
@@ -70,6 +74,7 @@ def prune(session: db.SyncSession, horizon: int) -> list[int]:
     """Drop the days before the horizon, on a session without transaction_timeout; the days that went.
 
     Each is detached concurrently, so that admissions go on, and then dropped; a prune that was interrupted is finished.
+    IDs without a day are deleted in parts.
     """
     gone: list[int] = []
     with db.translated():
@@ -89,12 +94,22 @@ def prune(session: db.SyncSession, horizon: int) -> list[int]:
                     session.execute(statements["detach"])
                 session.execute(statements["drop"])
                 gone.append(item["day"])
+            _forget(session, 2 * horizon)
         finally:
             if not session.closed and not session.broken:
                 session.execute(_SQL["unlock_prune"])
     if gone:
         _log.info("days of event IDs dropped", extra={"action": "prune", "count": len(gone)})
     return gone
+
+
+def _forget(session: db.SyncSession, days: int) -> None:
+    total, last = 0, PART
+    while last == PART:
+        last = session.execute(_SQL["forget_undated"], {"days": days, "limit": PART}).rowcount
+        total += last
+    if total:
+        _log.info("event IDs without a day dropped", extra={"action": "prune", "count": total})
 
 
 def _statements(session: db.SyncSession, day: int) -> dict[str, bytes]:

@@ -111,6 +111,13 @@ SELECT pg_try_advisory_lock(hashtext('rowcall.prune')) AS mine;
 -- name: unlock_prune
 SELECT pg_advisory_unlock(hashtext('rowcall.prune'));
 
+-- name: forget_undated
+-- IDs without a day that were seen long ago, a part of them. No index on the time: the oldest rows stand first, and this
+-- is asked seldom.
+DELETE FROM rowcall.processed_events_undated WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM rowcall.processed_events_undated
+    WHERE seen_at < rowcall.now() - make_interval(days => %(days)s) LIMIT %(limit)s));
+
 -- name: day_statements
 -- The statements that make, attach, detach, finish detaching and drop the table of one day. Attaching (not CREATE …
 -- PARTITION OF) lets admissions go on meanwhile; detaching concurrently does too, and needs no transaction block.

@@ -2,7 +2,7 @@
 
 Before it, a row was read; after it, `store` writes what has changed in the transaction of the row's offset. Promises:
 memory is bounded, whatever the number of segments; a segment that is not in memory is loaded before it is used; bad,
-missing and late values are counted and leave the detector as it was.
+missing and late values, and those of a time to come, are counted and leave the detector as it was.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from producers.drift import values
-from producers.drift.detectors import LEARNING
+from producers.drift.detectors import LEARNING, Reading
 from producers.drift.episodes import Alarm, Turn
 from producers.drift.monitors import Monitor
 
 MEMORY_SEGMENTS: Final = 20_000
 """Segments held in memory; the least recently used leave first."""
+
+AHEAD_SECONDS: Final = 300.0
+"""How far the time of a row may lie ahead of the clock. One that lies further would make all that follow late."""
 
 _CLEAN: Final[Mapping[str, Callable[[Any], Any]]] = {
     "shares": values.category,
@@ -67,13 +70,14 @@ class Segment:
     detector: Any
     alarm: Alarm = field(default_factory=Alarm)
     newest: float = 0.0
+    begun: float = 0.0
     count: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
 
     def dump(self) -> dict[str, Any]:
         """As JSON."""
         return {"of": self.monitor.fingerprint, "detector": self.detector.dump(), "alarm": self.alarm.dump(),
-                "newest": self.newest, "count": self.count, "left_out": self.left_out}  # fmt: skip
+                "newest": self.newest, "begun": self.begun, "count": self.count, "left_out": self.left_out}  # fmt: skip
 
     @classmethod
     def load(cls, monitor: Monitor, state: Mapping[str, Any]) -> Segment:
@@ -83,15 +87,26 @@ class Segment:
         if state["of"] == monitor.fingerprint:
             made.detector.load(state["detector"])
         made.newest, made.count, made.left_out = state["newest"], state["count"], Counter(state["left_out"])
+        made.begun = state.get("begun", 0.0)
         return made
+
+    def begin(self, now: float) -> None:
+        """Whatever has not come yet is waited for from now on."""
+        self.begun = self.begun or now
+        if self.monitor.detector == "freshness":
+            self.detector.begin(now)
+
+    def silent_since(self) -> float:
+        """The time of the newest value, or since when there is none; 0 while nothing is waited for."""
+        return self.newest or self.begun
 
     def due(self) -> float | None:
         """When the clock has to be looked at."""
         due: float | None = self.detector.due()
-        silent = self.monitor.no_data_after
-        if silent is None or self.alarm.state == "no_data" or not self.newest:
+        silent, since = self.monitor.no_data_after, self.silent_since()
+        if silent is None or self.alarm.state == "no_data" or not since:
             return due
-        return self.newest + silent if due is None else min(due, self.newest + silent)
+        return since + silent if due is None else min(due, since + silent)
 
 
 class Engine:
@@ -131,6 +146,20 @@ class Engine:
             if collecting:
                 gc.enable()
 
+    def begin(self, names: Iterable[str], now: float) -> None:
+        """From now on monitors that tell silence wait for a first value, so that a source that never gives one is told.
+
+        One with segments cannot know which of them to wait for; it waits for those that it has met.
+        """
+        waiting = [item for name in names if (item := self.monitors[name]).tells_silence and not item.segment]
+        self._bring((monitor.name, "") for monitor in waiting)
+        for monitor in waiting:
+            key = (monitor.name, "")
+            segment = self._segments.get(key) or self._new(monitor, key)
+            if segment is not None:
+                segment.begin(now)
+                self.dirty[key] = segment
+
     def tick(self, keys: Sequence[Key], now: float) -> None:
         """Look at the clock for segments whose time has come."""
         self._bring(keys)
@@ -142,9 +171,10 @@ class Engine:
             level = segment.detector.tick(now)
             if level is not None:
                 self._step(key, segment, level, now)
-            silent = segment.monitor.no_data_after
-            if silent is not None and segment.newest and now - segment.newest >= silent:
-                segment.alarm.fall_silent()
+            silent, since = segment.monitor.no_data_after, segment.silent_since()
+            if silent is not None and since and now - since >= silent:
+                turns = segment.alarm.fall_silent(now, tell=segment.monitor.tell_no_data)
+                self._tell_silence(key, segment, turns, f"nothing has come for {now - since:.0f} seconds")
 
     def reset(self, keys: Sequence[Key], now: float, note: str) -> None:
         """Give up the baselines of these segments; `note` says why in the recoveries that this tells."""
@@ -157,6 +187,7 @@ class Engine:
             reading = replace(segment.detector.reading(), note=note)
             turns = segment.alarm.begin_anew(now)
             segment.detector = segment.monitor.make()
+            segment.begin(now)
             self.told.extend(Told(segment.monitor, key[1], turn, reading) for turn in turns)
 
     def saved(self) -> None:
@@ -197,8 +228,12 @@ class Engine:
         return made
 
     def _take(self, route: _Route, key: Key, segment: Segment, sample: Sample) -> None:
-        at, newest = sample.at, segment.newest
-        if at > newest:
+        at, newest, limit = sample.at, segment.newest, sample.now + AHEAD_SECONDS
+        if at > limit:
+            self._leave_out(key, segment, "ahead")
+            return
+        # A time beyond the limit was taken before there was one, or the clock has been put back.
+        if at > newest or newest > limit:
             segment.newest = newest = at
         elif at < newest - route.monitor.late:
             self._leave_out(key, segment, "late")
@@ -208,10 +243,16 @@ class Engine:
         except values.Refused as refused:
             self._leave_out(key, segment, refused.word)
             return
+        if segment.alarm.silent_at:
+            self._tell_silence(key, segment, segment.alarm.end_silence(sample.now), "values come again")
         segment.count += 1
         self.counted[key[0], "fed"] += 1
         at = sample.now if route.by_clock else newest
         self._step(key, segment, segment.detector.update(value, at), at, sample.row)
+
+    def _tell_silence(self, key: Key, segment: Segment, turns: Sequence[Turn], note: str) -> None:
+        reading = Reading(threshold=segment.monitor.no_data_after, samples=segment.count, note=note)
+        self.told.extend(Told(segment.monitor, key[1], turn, reading) for turn in turns)
 
     def _leave_out(self, key: Key, segment: Segment, word: str) -> None:
         segment.left_out[word] += 1

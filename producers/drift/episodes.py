@@ -9,13 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from producers.drift.detectors import CRITICAL, LEARNING, OK
+from producers.drift.detectors import CRITICAL, LEARNING, OK, WARNING
 
 NAMES: Final = ("ok", "warning", "critical")
 
 
 class Turn(NamedTuple):
-    """What is to be told: level 1 or 2, `raised` or `recovered`, the state before, and which reminder it is, if one."""
+    """What is to be told: level 1 or 2, `raised` or `recovered`, the state before, and which reminder or silence it is,
+    if one.
+    """
 
     level: int
     turn: str
@@ -24,6 +26,7 @@ class Turn(NamedTuple):
     began_at: float
     at: float
     reminder: int = 0
+    silence: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,8 @@ class Rules:
 class Alarm:
     """The state of one segment."""
 
-    __slots__ = ("above", "began_at", "below", "cooldown_until", "number", "raised", "reminders", "state", "told_at")
+    __slots__ = ("above", "began_at", "below", "cooldown_until", "number", "raised", "reminders", "silences",
+                 "silent_at", "state", "told_at")  # fmt: skip
 
     def __init__(self) -> None:
         self.state = "warming"
@@ -50,6 +54,7 @@ class Alarm:
         self.above, self.below = 0, 0
         self.began_at, self.cooldown_until = 0.0, 0.0
         self.told_at, self.reminders = 0.0, 0
+        self.silences, self.silent_at = 0, 0.0
 
     def step(self, level: int, at: float, rules: Rules) -> list[Turn]:
         """Take the detector's level; what is to be told, warnings before criticals."""
@@ -74,11 +79,18 @@ class Alarm:
         self.state = NAMES[self.raised] if self.raised else "cooldown" if at < self.cooldown_until else "ok"
         return []
 
-    def fall_silent(self) -> bool:
-        """No value for too long. What was raised stays raised; whether this is new."""
-        new = self.state != "no_data"
-        self.state = "no_data"
-        return new
+    def fall_silent(self, at: float, *, tell: bool) -> list[Turn]:
+        """No value for too long. What was raised stays raised; a silence that is told is told once."""
+        before, self.state = self.state, "no_data"
+        if not tell or self.silent_at:
+            return []
+        self.silences, self.silent_at = self.silences + 1, at
+        return [Turn(WARNING, "raised", before, self.number, at, at, silence=self.silences)]
+
+    def end_silence(self, at: float) -> list[Turn]:
+        """A value has come; the end of a silence that was told."""
+        began, self.silent_at = self.silent_at, 0.0
+        return [Turn(WARNING, "recovered", "no_data", self.number, began, at, silence=self.silences)]
 
     def begin_anew(self, at: float) -> list[Turn]:
         """The baseline is given up: what was raised has recovered, and nothing is known until one is learned."""
@@ -89,13 +101,14 @@ class Alarm:
     def dump(self) -> list[Any]:
         """As JSON."""
         return [self.state, self.raised, self.number, self.above, self.below, self.began_at, self.cooldown_until,
-                self.told_at, self.reminders]  # fmt: skip
+                self.told_at, self.reminders, self.silences, self.silent_at]  # fmt: skip
 
     def load(self, state: list[Any]) -> None:
         """Take what `dump` gave."""
         self.state, self.raised, self.number, self.above, self.below, self.began_at, self.cooldown_until = state[:7]
-        # States of before there were reminders have none.
-        self.told_at, self.reminders = state[7:] or (self.began_at, 0)
+        # States of before there were reminders, or told silences, have none.
+        self.told_at, self.reminders = state[7:9] or (self.began_at, 0)
+        self.silences, self.silent_at = state[9:] or (0, 0.0)
 
     def _raise(self, level: int, at: float) -> list[Turn]:
         if not self.raised:

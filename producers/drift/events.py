@@ -34,6 +34,8 @@ def of(told: Told, topics: Topics) -> Event:
     segment = told.segment if monitor.segment else None
     level = ("warning", "critical")[turn.level - 1]
     again = (turn.reminder,) if turn.reminder else ()
+    if turn.silence:
+        return _silence(told, topics)
     number = identity("drift", monitor.name, segment or "", turn.episode, level, turn.turn, *again)
     episode = str(identity("drift episode", monitor.name, segment or "", turn.episode))
     at = _moment(turn.at)
@@ -48,16 +50,37 @@ def of(told: Told, topics: Topics) -> Event:
             "oldest_seconds": (told.row or {}).get("oldest_seconds"), "detected_at": _ms(turn.at), "message": message,
         }  # fmt: skip
         return _event(number, topics.backlog_topic, "backlog.threshold", segment or "", record, at, turn.turn)
-    record = {
+    record = _record(told, segment, episode, message) | {"evidence": _evidence(level, reading)}
+    topic = topics.warning_topic if turn.level == 1 else topics.critical_topic
+    return _event(number, topic, _SCHEMAS[turn.level], _key(monitor, segment), record, at, turn.turn)
+
+
+def _silence(told: Told, topics: Topics) -> Event:
+    """A monitor that tells it has had no value for too long, or has one again: a warning, of whatever it watches."""
+    monitor, turn = told.monitor, told.turn
+    segment = told.segment if monitor.segment else None
+    number = identity("drift silence", monitor.name, segment or "", turn.silence, turn.turn)
+    episode = str(identity("drift silence", monitor.name, segment or "", turn.silence))
+    where = f"{monitor.name}{'' if segment is None else f' [{segment}]'}"
+    record = _record(told, segment, episode, f"{where}: no data {turn.turn}; {told.reading.note}")
+    record |= {"detector": "no_data", "evidence": _evidence("warning", told.reading)}
+    at = _moment(turn.at)
+    return _event(number, topics.warning_topic, _SCHEMAS[1], _key(monitor, segment), record, at, turn.turn)
+
+
+def _record(told: Told, segment: str | None, episode: str, message: str) -> dict[str, Any]:
+    monitor, turn, reading = told.monitor, told.turn, told.reading
+    return {
         "monitor": monitor.name, "detector": monitor.detector, "source": monitor.source,
         "column": monitor.value or None, "segment": segment, "turn": turn.turn, "episode": episode,
         "previous_state": turn.previous, "statistic": reading.statistic, "threshold": reading.threshold,
         "baseline": reading.baseline, "observed": reading.observed, "samples": reading.samples,
         "began_at": _ms(turn.began_at), "detected_at": _ms(turn.at), "message": message,
-        "evidence": orjson.dumps({"level": level, "note": reading.note}).decode(),
     }  # fmt: skip
-    topic = topics.warning_topic if turn.level == 1 else topics.critical_topic
-    return _event(number, topic, _SCHEMAS[turn.level], _key(monitor, segment), record, at, turn.turn)
+
+
+def _evidence(level: str, reading: Any) -> str:
+    return orjson.dumps({"level": level, "note": reading.note}).decode()
 
 
 def too_many(monitor: Monitor, topics: Topics, now: float) -> Event:

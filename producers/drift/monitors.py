@@ -53,7 +53,8 @@ class Monitor(BaseModel):
         cooldown: seconds after a recovery in which nothing is raised.
         remind: seconds after which a critical episode that goes on is told again, while values come; 0 for never.
         late: seconds behind the segment's newest value at which a value is left out.
-        no_data_after: seconds without a value after which the state is no_data.
+        no_data_after: seconds without a value after which the state is no_data; tell_no_data: whether entering and
+            leaving that state is told, as a warning.
         start: of a topic read for the first time: `latest` or `earliest`.
         max_segments: more than these are not watched, which is told once.
     """
@@ -88,6 +89,7 @@ class Monitor(BaseModel):
     remind: float = Field(0.0, ge=0)
     late: float = Field(3600.0, gt=0)
     no_data_after: float | None = Field(None, gt=0)
+    tell_no_data: bool = False
     start: Literal["latest", "earliest"] = "latest"
     max_segments: int = Field(10_000, ge=1, le=100_000)
 
@@ -127,6 +129,8 @@ class Monitor(BaseModel):
         falling = self.detector in _FALLING or (self.method == "ks" and self.detector == "distribution") or self.below
         if (self.warning < self.critical) if falling else (self.warning > self.critical):
             raise ValueError("warning must lie on the safe side of critical")
+        if self.tell_no_data and self.no_data_after is None:
+            raise ValueError("tell_no_data needs no_data_after, the seconds without a value")
         if self.detector == "distribution" and min(self.learn, self.window) < 500:
             raise ValueError("distribution needs learn and window of at least 500; with less it alarms without a drift")
         if self.detector in _FALLING and not 0 < self.critical <= self.warning < 1:
@@ -142,6 +146,11 @@ class Monitor(BaseModel):
     def source(self) -> str:
         """What is watched, for people and for the group that owns it."""
         return f"topic:{self.topic}" if self.topic else f"{'sql' if self.sql else 'watch'}:{self.name}"
+
+    @property
+    def tells_silence(self) -> bool:
+        """Whether it means something to it that nothing comes."""
+        return self.detector == "freshness" or self.no_data_after is not None
 
     @cached_property
     def rules(self) -> Rules:

@@ -23,6 +23,7 @@ from consumer.schema_registry import SchemaRegistry
 from consumer.settings import Settings
 from consumer.wire import Decoder
 from producers.drift import store
+from producers.drift.blind import Blind
 from producers.drift.engine import Engine, Sample
 from producers.drift.messages import Messages
 from producers.drift.monitors import Monitor, Topics, load
@@ -94,6 +95,7 @@ class Watch:
         self._engine = Engine(monitors, store.loader(session), store.known(session, [m.name for m in monitors]))
         self._queries = Queries(settings, session, self._brokers)
         self._upkeep = Upkeep(session, monitors, settings.drift_keep_days)
+        self._blind = Blind(self._upkeep, monitors)
 
     def turn(self) -> int:
         """One look at everything; how many events wait to be sent because of it."""
@@ -101,8 +103,9 @@ class Watch:
         if now - self._looked >= _LOOK_SECONDS:
             self._looked = now
             self._upkeep.look(now)
-            self._own()
-            self._place()
+            self._own(now)
+            self._place(now)
+            self._blind.look(now)
         polled = self._reader.poll(_IDLE_SECONDS)
         for place in polled.gone:
             self._lost(place)
@@ -126,10 +129,10 @@ class Watch:
         except ConfigurationError as error:
             _log.error("%s", error, extra={"action": "drift_query_refused", "monitor": monitor.name})
             telemetry.DRIFT_VALUES.add(1, monitor=monitor.name, outcome="query_failed")
-            self._upkeep.refused(monitor, str(error))
+            self._blind.query(monitor, str(error))
             return None
         if rows is not None:
-            self._upkeep.answered(monitor)
+            self._blind.query(monitor, None)
         return rows
 
     def finish(self) -> None:
@@ -149,7 +152,8 @@ class Watch:
         assert row is not None
         return float(row["now"])
 
-    def _own(self) -> None:
+    def _own(self, now: float) -> None:
+        fresh = set()
         for source in sorted({monitor.source for monitor in self._monitors} - self._owned):
             with db.translated():
                 row = self._session.execute(_SQL["own"], (source,)).fetchone()
@@ -158,11 +162,18 @@ class Watch:
                 stored = self._session.execute(_SQL["seen"], (source,)).fetchall()
             self._seen[source] = store.Seen([bytes(item["digests"]) for item in stored])
             self._owned.add(source)
+            fresh.add(source)
             _log.info("watching %s", source, extra={"action": "drift_owned", "source": source})
 
-    def _place(self) -> None:
+        self._engine.begin([monitor.name for monitor in self._monitors if monitor.source in fresh], now)
+        if self._engine.dirty:
+            self._save(now)
+
+    def _place(self, now: float) -> None:
         wanted = [topic for topic in self._by_topic if f"topic:{topic}" in self._owned]
-        for name, topic in self._brokers.topics(wanted).items():
+        found = self._brokers.topics(wanted)
+        self._blind.topics(wanted, found, now)
+        for name, topic in found.items():
             fresh = [Place(name, number) for number in topic.partitions if Place(name, number) not in self._reading]
             if not fresh:
                 continue
@@ -224,6 +235,7 @@ class Watch:
             raise
         for (monitor, outcome), count in counted.items():
             telemetry.DRIFT_VALUES.add(count, monitor=monitor, outcome=outcome)
+        self._blind.met(counted)
         self._read, self._saved = {}, time.monotonic()
         self._took = self._saved - began
         return made

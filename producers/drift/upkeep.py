@@ -41,12 +41,12 @@ class Upkeep:
             self._prune()
 
     def refused(self, monitor: Monitor, error: str) -> None:
-        """A monitor's query was refused: shown by `rowcall drift list`."""
+        """A monitor sees nothing, as when its query was refused: shown by `rowcall drift list`."""
         self._refused.add(monitor.name)
         self._run("refused", {"monitor": monitor.name, "error": error})
 
     def answered(self, monitor: Monitor) -> None:
-        """It was answered."""
+        """It sees something again."""
         if monitor.name in self._refused:
             self._refused.discard(monitor.name)
             self._run("answered", {"monitor": monitor.name})

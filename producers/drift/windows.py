@@ -208,40 +208,55 @@ class Freshness:
     def __init__(self, options: Options) -> None:
         self._levels = Levels(options)
         self._newest: float | None = None
+        self._begun: float | None = None
         self._age = 0.0
 
+    def begin(self, now: float) -> None:
+        """From now on it counts as silence that no event comes, where there has been none yet."""
+        if self._begun is None:
+            self._begun = now
+
     def update(self, value: float, at: float) -> int:
-        """Take the time of an event; an older one than the newest changes nothing."""
+        """Take the time of an event; an older one than the newest changes nothing, and none is newer than now."""
         self._newest = value if self._newest is None else max(self._newest, value)
         return self._look(at)
 
     def tick(self, now: float) -> int | None:
         """The level by the clock."""
-        return None if self._newest is None else self._look(now)
+        return None if self._since() is None else self._look(now)
 
     def due(self) -> float | None:
         """When the next bound is reached."""
-        if self._newest is None or self._levels.held == CRITICAL:
+        since = self._since()
+        if since is None or self._levels.held == CRITICAL:
             return None
-        return self._newest + self._levels.bounds[self._levels.held]
+        return since + self._levels.bounds[self._levels.held]
 
     def reading(self) -> Reading:
         """The age."""
-        return Reading(self._age, self._levels.bound, None, self._age, 1,
-                       f"the newest event is {self._age:.0f} seconds old")  # fmt: skip
+        note = f"the newest event is {self._age:.0f} seconds old"
+        if self._newest is None:
+            note = f"no event has come in {self._age:.0f} seconds, since the monitor began"
+        return Reading(self._age, self._levels.bound, None, self._age, int(self._newest is not None), note)
 
     def dump(self) -> Any:
         """As JSON."""
-        return [self._newest, self._age, self._levels.held]
+        return [self._newest, self._age, self._levels.held, self._begun]
 
     def load(self, state: Any) -> None:
-        """Take what `dump` gave."""
-        self._newest, self._age, self._levels.held = state
+        """Take what `dump` gave; an older state does not say when the monitor began."""
+        self._newest, self._age, self._levels.held = state[:3]
+        self._begun = state[3] if len(state) > 3 else None
 
     def _look(self, now: float) -> int:
-        assert self._newest is not None
-        self._age = max(0.0, now - self._newest)
+        if self._newest is not None:
+            self._newest = min(self._newest, now)
+        since = self._since()
+        self._age = 0.0 if since is None else max(0.0, now - since)
         return self._levels.update(self._age)
+
+    def _since(self) -> float | None:
+        return self._begun if self._newest is None else self._newest
 
 
 class Volume:

@@ -81,13 +81,13 @@ WHERE sent_at IS NULL ORDER BY number LIMIT 500;
 UPDATE rowcall.drift_events SET sent_at = rowcall.now() WHERE number = ANY (%s);
 
 -- name: list
--- Segments by monitor and status; a query that is refused says why.
+-- Segments by monitor and status; a monitor that sees nothing says why.
 WITH states AS (
     SELECT monitor, status, count(*) AS segments, sum(samples)::bigint AS samples, max(episode) AS episodes,
         max(updated_at) AS updated_at FROM rowcall.drift_state GROUP BY monitor, status
 )
 SELECT coalesce(s.monitor, m.name) AS monitor,
-    CASE WHEN m.retired_at IS NOT NULL THEN 'retired' WHEN m.error IS NOT NULL THEN 'refused'
+    CASE WHEN m.retired_at IS NOT NULL THEN 'retired' WHEN m.error IS NOT NULL AND NOT starts_with(m.source, 'topic:') THEN 'refused'
         ELSE coalesce(s.status, 'waiting') END AS state,
     s.status, coalesce(s.segments, 0) AS segments, coalesce(s.samples, 0) AS samples, coalesce(s.episodes, 0) AS episodes,
     s.updated_at, m.error, m.failed_at
@@ -112,11 +112,11 @@ UPDATE rowcall.drift_monitors SET retired_at = rowcall.now()
 WHERE retired_at IS NULL AND seen_at < rowcall.now() - interval '10 minutes' RETURNING name;
 
 -- name: refused
--- A query was refused.
+-- A query was refused, or a monitor of a topic sees nothing.
 UPDATE rowcall.drift_monitors SET error = %(error)s, failed_at = rowcall.now() WHERE name = %(monitor)s;
 
 -- name: answered
--- It was answered again.
+-- It was answered, or sees something, again.
 UPDATE rowcall.drift_monitors SET error = NULL, failed_at = NULL WHERE name = %(monitor)s AND error IS NOT NULL;
 
 -- name: ask_reset

@@ -238,6 +238,25 @@ def test_days_beyond_the_horizon_are_dropped_and_the_others_stay(database: str, 
     assert days == {today + 1, today + 2, today + 3, *range(today + 15, today + 19)}
 
 
+def test_ids_without_a_day_are_forgotten_when_they_were_seen_twice_the_horizon_ago(
+    database: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("consumer.dedup.calendar.PART", 2)
+    rig = Rig(database, [agent("a")])
+    rows = "SELECT event_id FROM rowcall.processed_events_undated ORDER BY 1"
+    insert = "INSERT INTO rowcall.processed_events_undated (agent, event_id) VALUES ('a', %s)"
+    for name in ("w1", "w2", "w3", "w4", "w5"):
+        rig.session.execute(insert, (name,))
+    clock.advance(27 * 86_400)
+    rig.session.execute(insert, ("w6",))
+    prune(rig.session, 14)
+    assert len(rig.rows(rows)) == 6
+    clock.advance(2 * 86_400)
+    prune(rig.session, 14)
+    assert rig.rows(rows) == [{"event_id": "w6"}]
+    rig.close()
+
+
 def test_a_missing_day_is_made_and_is_no_poison(rig: Rig) -> None:
     today = dt.datetime.now(dt.UTC).strftime("%Y%m%d")
     rig.look.execute(f"DROP TABLE rowcall.processed_events_{today}".encode())

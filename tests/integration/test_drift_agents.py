@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import orjson
 import psycopg
 import pytest
 from psycopg.rows import DictRow, dict_row
@@ -145,7 +146,62 @@ async def test_quarantine_waits_for_a_review_and_ends_with_the_recovery(stage: S
     assert (await stage.actions(), stage.calls) == (["quarantine_segment", "recovered"], calls)
 
 
+NOTICES = "SELECT topic, key, convert_from(payload, 'UTF8') AS payload, event_type, job_id FROM rowcall.outbox"
+
+
+async def test_whatever_is_done_is_told_on_a_topic_with_its_commit(stage: Stage) -> None:
+    job = await stage.drift("drift-remediate")
+    await stage.until(job, "SUCCEEDED", plan("notify_owner"))
+    (notice,) = await stage.rows(NOTICES)
+    assert (notice["topic"], notice["event_type"], notice["job_id"]) == ("drift.notices", "notify_owner", job)
+    assert notice["key"] == "order-amounts:EUR"
+    assert orjson.loads(notice["payload"]) == {
+        "action": "notify_owner", "target": "", "reason": "The mean went from 100 to 480.", "monitor": "order-amounts",
+        "segment": "EUR", "source": "cdc.public.orders", "episode": "e1", "message": "the mean went from 100 to 210",
+    }  # fmt: skip
+
+
+async def test_giving_up_is_told_on_a_topic(stage: Stage) -> None:
+    await taken(stage, "notify_owner", "notify_owner", "notify_owner")
+    job = await stage.drift("drift-remediate", 2)
+    await stage.until(job, "SUCCEEDED")
+    (notice,) = await stage.rows(NOTICES)
+    assert (notice["topic"], notice["event_type"]) == ("drift.notices", "gave_up")
+
+
+async def wrote_lately(stage: Stage, agent: str) -> None:
+    """A run of the agent that has written rows just now."""
+    await stage.session.execute(b"SET session_replication_role = replica")
+    await stage.session.execute(
+        "INSERT INTO rowcall.agent_jobs (job_type, status, finished_at, result_txid)"
+        " VALUES (%s, 'SUCCEEDED', now(), 7)",
+        (agent,),
+    )
+    await stage.session.execute(b"RESET session_replication_role")
+
+
+@pytest.mark.parametrize("target", ["order-triage", "nobody"])
+async def test_agent_that_has_written_nothing_lately_is_not_proposed_for_a_pause(stage: Stage, target: str) -> None:
+    job = await stage.drift("drift-remediate")
+    await stage.until(job, "WAITING_REVIEW", plan("pause_agent", target))
+    (review,) = await stage.rows("SELECT code FROM rowcall.reviews WHERE state = 'OPEN'")
+    assert review["code"] == "answer_rules"
+
+
+async def test_approved_pause_of_an_agent_that_is_not_active_any_more_is_not_recorded_as_taken(stage: Stage) -> None:
+    await wrote_lately(stage, "order-triage")
+    job = await stage.drift("drift-remediate")
+    await stage.until(job, "WAITING_REVIEW", plan("pause_agent", "order-triage"))
+    await stage.session.execute(b"UPDATE rowcall.agents SET state = 'RETIRED' WHERE name = 'order-triage'")
+    stage.approve(job)
+    await stage.until(job, "FAILED")
+    (row,) = await stage.rows(f"SELECT last_error FROM rowcall.agent_jobs WHERE id = {job}")
+    assert "order-triage is not active any more; nothing was paused" in row["last_error"]
+    assert (await stage.actions(), await stage.rows(NOTICES)) == ([], [])
+
+
 async def test_agent_is_paused_only_after_approval(stage: Stage) -> None:
+    await wrote_lately(stage, "order-triage")
     job = await stage.drift("drift-remediate")
     await stage.until(job, "WAITING_REVIEW", plan("pause_agent", "order-triage"))
     query = "SELECT state FROM rowcall.agents WHERE name = 'order-triage'"

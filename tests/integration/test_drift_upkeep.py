@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +15,7 @@ from consumer import db
 from consumer.cli import main
 from consumer.errors import OperatorError
 from producers.drift import control, store
+from producers.drift.blind import Blind
 from producers.drift.engine import Engine, Sample
 from producers.drift.monitors import Monitor, Topics
 from producers.drift.upkeep import Upkeep
@@ -170,11 +172,80 @@ def test_sent_events_are_pruned_when_their_time_is_over_and_unsent_ones_never(de
 
 
 def test_refused_query_is_listed_with_its_reason_until_it_is_answered(desk: Desk) -> None:
+    query = Monitor.of(name="m", sql="SELECT v FROM nowhere", value="v")
+    desk.begin(query)
     desk.upkeep.look(1e6)
-    desk.upkeep.refused(MONITOR, "monitor m: sql: no table nowhere")
+    desk.upkeep.refused(query, "monitor m: sql: no table nowhere")
     (row,) = orjson.loads(desk.command("list", "--json"))
     assert (row["state"], row["error"]) == ("refused", "monitor m: sql: no table nowhere")
-    desk.begin(MONITOR)
-    desk.upkeep.answered(MONITOR)
+    desk.begin(query)
+    desk.upkeep.answered(query)
     (row,) = orjson.loads(desk.command("list", "--json"))
     assert (row["state"], row["error"], row["failed_at"]) == ("waiting", None, None)
+
+
+def listed(desk: Desk) -> tuple[str, str | None]:
+    (row,) = orjson.loads(desk.command("list", "--json"))
+    return row["state"], row["error"]
+
+
+def test_topic_that_is_missing_is_listed_and_logged_once_a_minute_until_it_is_there(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk.upkeep.look(1e6)
+    blind = Blind(desk.upkeep, desk.monitors)
+    with caplog.at_level(logging.WARNING):
+        for second in range(0, 65, 5):
+            blind.topics(["t"], [], 1e6 + second)
+    assert [record.getMessage() for record in caplog.records] == [
+        "monitor m: the topic t does not exist; it is waited for"
+    ] * 2
+    assert listed(desk) == ("waiting", "the topic t does not exist; it is waited for")
+    blind.topics(["t"], ["t"], 1e6 + 70)
+    assert listed(desk) == ("waiting", None)
+
+
+def test_misspelt_column_is_listed_until_values_are_taken(desk: Desk) -> None:
+    misspelt = Monitor.of(name="m", topic="t", value="amont", learn=50)
+    desk.begin(misspelt)
+    blind = Blind(desk.upkeep, desk.monitors)
+    desk.upkeep.look(1e6)
+    blind.look(1e6)
+    desk.engine.feed([misspelt], [Sample({"amount": 1}, 1e6 + n, 1e6 + n) for n in range(7)])
+    blind.met(desk.engine.counted)
+    store.save(desk.session, desk.engine, Topics(), 1e6)
+    blind.look(1e6 + 59)
+    assert listed(desk) == ("warming", None)
+    blind.look(1e6 + 60)
+    said = "no value of the last minute was taken: unknown_column 7; its value is amont"
+    assert listed(desk) == ("warming", said)
+    blind.look(1e6 + 120)
+    assert listed(desk) == ("warming", said)
+    blind.met({("m", "fed"): 1, ("m", "unknown_column"): 3})
+    blind.look(1e6 + 180)
+    assert listed(desk) == ("warming", None)
+
+
+def test_values_of_which_some_are_null_are_no_fault(desk: Desk) -> None:
+    desk.upkeep.look(1e6)
+    blind = Blind(desk.upkeep, desk.monitors)
+    blind.look(1e6)
+    blind.met({("m", "missing"): 9})
+    blind.look(1e6 + 60)
+    assert listed(desk) == ("waiting", None)
+
+
+def test_process_that_begins_anew_takes_back_what_an_earlier_one_said(desk: Desk) -> None:
+    desk.upkeep.look(1e6)
+    Blind(desk.upkeep, desk.monitors).topics(["t"], [], 1e6)
+    desk.begin(MONITOR)
+    Blind(desk.upkeep, desk.monitors).topics(["t"], ["t"], 2e6)
+    assert listed(desk) == ("waiting", None)
+
+
+def test_monitor_that_waits_for_a_first_value_is_due_in_the_database(desk: Desk) -> None:
+    desk.begin(Monitor.of(name="m", topic="t", detector="freshness", warning=60, critical=600))
+    desk.engine.begin(["m"], 1000.0)
+    store.save(desk.session, desk.engine, Topics(), 1000.0)
+    (row,) = desk.session.execute("SELECT segment, extract(epoch FROM due_at)::float8 AS due FROM rowcall.drift_state")
+    assert row == {"segment": "", "due": 1060.0}

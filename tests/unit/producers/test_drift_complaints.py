@@ -214,6 +214,109 @@ def test_values_out_of_order_tell_nothing_and_leave_the_detector_working() -> No
     assert (2, "raised") in read.take(stream(normal(2, 60, 4.0), 3000))
 
 
+FAR_AHEAD_MS = 253_370_764_800_000
+"""The first of January of the year 9999."""
+
+
+def test_value_with_a_time_ahead_is_counted_and_the_detector_works_on() -> None:
+    read = Read()
+    assert read.take(stream(normal(1, 1500), 0)) == []
+    headers = [("id", b"x"), ("occurred_at", b"9998-01-01T00:00:00+00:00")]
+    assert read.take([Record("t", 0, 1500, b"k", orjson.dumps({"v": 1.0}), headers, 1_500_000)]) == []
+    segment = read.watched.engine.dirty["m", ""]
+    assert (segment.left_out, segment.newest) == ({"ahead": 1}, 1499.0)
+    assert (2, "raised") in read.take(stream(normal(2, 60, 4.0), 1501))
+
+
+def test_freshness_tells_silence_after_a_value_with_a_time_ahead() -> None:
+    watched = Watched({"detector": "freshness", "warning": 60, "critical": 600})
+    assert watched.feed([{}] * 10) == []
+    watched.engine.feed(watched.monitors, [Sample({}, FAR_AHEAD_MS / 1000, 11.0)])
+    assert watched.engine.dirty["m", ""].due() == 70.0
+    watched.engine.tick([("m", "")], 700.0)
+    assert [told.turn.level for told in watched.engine.told] == [1, 2]
+
+
+def test_clock_that_is_a_little_ahead_leaves_nothing_out() -> None:
+    watched = Watched({"detector": "freshness", "warning": 60, "critical": 600})
+    watched.engine.feed(watched.monitors, [Sample({}, 310.0, 11.0)])
+    segment = watched.engine.dirty["m", ""]
+    assert (segment.count, segment.due()) == (1, 71.0)
+
+
+@pytest.mark.parametrize("fields", [{}, {"detector": "freshness", "warning": 60, "critical": 600}])
+def test_segment_that_was_blinded_before_sees_again(fields: dict[str, Any]) -> None:
+    watched = Watched(fields)
+    watched.values(*normal(1, 600))
+    state = watched.engine.dirty["m", ""]
+    state.newest = FAR_AHEAD_MS / 1000
+    if fields:
+        state.detector.load([FAR_AHEAD_MS / 1000, 0.0, 0])
+    watched.restart()
+    watched.values(1.0)
+    state = watched.engine.dirty["m", ""]
+    assert (state.newest, state.count, state.left_out) == (601.0, 601, {})
+    assert state.due() == (661.0 if fields else None)
+
+
+FRESH = {"detector": "freshness", "warning": 60, "critical": 600}
+SILENT = BOUND | {"no_data_after": 60, "tell_no_data": True}
+
+
+def ticked(watched: Watched, now: float) -> list[tuple[int, str, str]]:
+    watched.engine.tick([("m", "")], now)
+    told, watched.engine.told = watched.engine.told, []
+    return [(item.turn.level, item.turn.turn, item.reading.note) for item in told]
+
+
+def test_freshness_of_a_source_that_never_gives_anything_is_told() -> None:
+    watched = Watched(FRESH)
+    watched.engine.begin(["m"], 100.0)
+    assert watched.engine.dirty["m", ""].due() == 160.0
+    watched.restart()
+    watched.engine.begin(["m"], 130.0)
+    assert ticked(watched, 159.0) == []
+    assert ticked(watched, 160.0) == [(1, "raised", "no event has come in 60 seconds, since the monitor began")]
+    watched.at = 170.0
+    assert watched.feed([{}]) == [("m", 1, "recovered")]
+
+
+def test_first_values_of_the_past_are_not_late_for_a_monitor_that_waits() -> None:
+    watched = Watched(SILENT)
+    watched.engine.begin(["m"], 1e6)
+    watched.values(1.0, 2.0)
+    assert (watched.engine.dirty["m", ""].count, watched.engine.dirty["m", ""].left_out) == (2, {})
+
+
+def test_silence_is_told_once_where_the_monitor_asks_for_it_and_so_is_its_end() -> None:
+    watched = Watched(SILENT)
+    watched.engine.begin(["m"], 100.0)
+    assert ticked(watched, 159.0) == []
+    assert ticked(watched, 160.0) == [(1, "raised", "nothing has come for 60 seconds")]
+    watched.restart()
+    assert ticked(watched, 500.0) == []
+    assert watched.engine.dirty["m", ""].alarm.state == "no_data"
+    watched.at = 600.0
+    assert watched.values(1.0, 2.0) == [(1, "recovered")]
+    assert ticked(watched, 700.0) == [(1, "raised", "nothing has come for 98 seconds")]
+
+
+def test_silence_and_its_end_are_warnings_of_an_episode_of_their_own() -> None:
+    watched = Watched(SILENT)
+    watched.engine.begin(["m"], 100.0)
+    watched.engine.tick([("m", "")], 160.0)
+    watched.engine.feed(watched.monitors, [Sample({"v": 50}, 161.0, 161.0)])
+    found = [events.of(told, Topics()) for told in watched.engine.told]
+    records = [orjson.loads(event.payload) for event in found]
+    assert [(event.topic, item["detector"], item["turn"]) for event, item in zip(found, records, strict=True)] == [
+        ("drift.warning", "no_data", "raised"),
+        ("drift.warning", "no_data", "recovered"),
+        ("drift.warning", "threshold", "raised"),
+    ]
+    assert len({event.id for event in found}) == 3
+    assert records[0]["episode"] == records[1]["episode"] != records[2]["episode"]
+
+
 def test_message_that_cannot_be_read_is_counted_and_stops_nothing() -> None:
     read = Read()
     assert read.take(stream(normal(1, 1500), 0)) == []
@@ -231,6 +334,6 @@ def test_each_monitor_of_a_topic_meets_its_own_operations_alone() -> None:
     sent = [change(ORDERS, "c", after=order(1), lsn=1), change(ORDERS, "u", before=order(1), after=order(1), lsn=2),
             change(ORDERS, "r", after=order(2), lsn=3), change(ORDERS, "d", before=order(1), lsn=4)]  # fmt: skip
     records = [Record(ORDERS.topic, 0, n, item.key, item.value, item.headers, 1000) for n, item in enumerate(sent)]
-    for group, samples in messages.read(records, 1.0, {f"topic:{ORDERS.topic}": Seen([])}, engine.counted):
+    for group, samples in messages.read(records, 2e9, {f"topic:{ORDERS.topic}": Seen([])}, engine.counted):
         engine.feed(group.monitors, samples)
     assert {key[0]: item.count for key, item in engine.dirty.items()} == {"changes": 2, "deletes": 1}
