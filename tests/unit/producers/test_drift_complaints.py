@@ -221,7 +221,7 @@ FAR_AHEAD_MS = 253_370_764_800_000
 def test_value_with_a_time_ahead_is_counted_and_the_detector_works_on() -> None:
     read = Read()
     assert read.take(stream(normal(1, 1500), 0)) == []
-    headers = [("id", b"x"), ("occurred_at", b"9998-01-01T00:00:00+00:00")]
+    headers: list[tuple[str, bytes | None]] = [("id", b"x"), ("occurred_at", b"9998-01-01T00:00:00+00:00")]
     assert read.take([Record("t", 0, 1500, b"k", orjson.dumps({"v": 1.0}), headers, 1_500_000)]) == []
     segment = read.watched.engine.dirty["m", ""]
     assert (segment.left_out, segment.newest) == ({"ahead": 1}, 1499.0)
