@@ -189,26 +189,26 @@ def test_model_endpoint_down_for_a_while_is_waited_for_without_a_storm(
 def test_registry_dead_for_a_minute_under_a_worker_that_meets_a_schema_it_does_not_know(
     world: World, worker: Process, disturbed: StackInfo
 ) -> None:
-    world.add("bulk", [650_001])
-    world.has("every", [650_001])
-    (found,) = [record for record, change in world.changes(world.things) if change.row["id"] == 650_001]
+    world.add("bulk", [540_001])
+    world.has("every", [540_001])
+    (found,) = [record for record, change in world.changes(world.things) if change.row["id"] == 540_001]
     assert found.value is not None
     known = world.registry.schema(int.from_bytes(found.value[1:5], "big"))
     unknown = world.registry.register(f"{world.mark}.unknown", {**known, "doc": world.mark})
     assert unknown.to_bytes(4, "big") != found.value[1:5]
     # The key is the same for all; their times and what the rows say tell them apart.
-    ids = list(range(650_101, 650_121))
+    ids = list(range(540_101, 540_121))
     outages = len(worker.records("outage"))
 
     def seen() -> Counter[int]:
         results = [json.loads(job["result_text"])["id"] for job in world.jobs("every")]
         return Counter(number for number in results if number in ids)
 
-    with survived(world, 700_000) as load:
+    with survived(world, 550_000) as load:
         local_stack.kill(disturbed.directory, "registry")
         died = time.monotonic()
         for number in ids:
-            value = world.altered(found, number, seconds=number - ids[0])
+            value = world.altered(found, number, seconds=10 * (number - ids[0]))
             world.send(world.things, value[:1] + unknown.to_bytes(4, "big") + value[5:], found.key)
         world.flush()
         eventually("the worker notices", lambda: len(worker.records("outage")) > outages)
