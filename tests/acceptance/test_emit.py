@@ -59,7 +59,7 @@ def test_emitted_event_arrives_as_intake_reads_it(emitter: Emitter, settings: Se
         where = Coordinates(record.topic, record.partition, record.offset)
         event = Decoder(registry.schema, epoch="1").decode(record.key, record.value, record.headers, where)
     assert isinstance(event, Event)
-    assert event.data | {"detected_at": AT} == RECORD | {"oldest_seconds": None}
+    assert event.data | {"detected_at": AT} == RECORD | {"oldest_seconds": None, "level": "warning"}
     assert event.id.endswith(str(identity("backlog", topic, 1)))
     assert event.occurred_at == AT
     assert event.headers["event_type"] == "raised"

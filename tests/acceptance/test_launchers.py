@@ -36,7 +36,12 @@ def test_nothing_is_left_when_an_attached_launcher_is_killed(tmp_path: Path) -> 
 
 def test_nothing_is_left_when_a_launcher_is_interrupted_while_it_starts(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "debezium.cli", "up", "--directory", str(tmp_path)]
-    launcher = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    # A shell starts its background jobs, and with them perhaps these tests, deaf to Ctrl-C.
+    heard = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        launcher = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    finally:
+        signal.signal(signal.SIGINT, heard)
     eventually("services are being started", lambda: len(processes.marked(tmp_path)) >= 2)
     launcher.send_signal(signal.SIGINT)
     launcher.communicate(timeout=60)
