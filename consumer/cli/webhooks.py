@@ -47,7 +47,7 @@ def run() -> None:
 
 @webhooks.command()
 def check() -> None:
-    """Read the sources and their secrets, and show them without the secrets. Warns of sources that may swallow requests.
+    """Read the sources and their secrets, and show them without the secrets. Warns where requests may be swallowed.
 
     Example: ROWCALL_WEBHOOKS=webhooks.toml rowcall webhooks check
     """
