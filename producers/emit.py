@@ -89,13 +89,13 @@ class Emitter:
             Poison: `message_too_large`.
             Outage: not confirmed in time; send the same events again.
         """
-        for event, future in zip(events, self.start(events), strict=True):
+        for future in self.start(events):
             self._confirmed(future)
-            EMITTED.add(topic=event.topic)
 
     def start(self, events: Sequence[Produced]) -> list[Future[Place]]:
         """Hand events over without waiting; see `Producer.send` for what the futures raise."""
-        return self._producer.send([self._message(event) for event in events])
+        futures = self._producer.send([self._message(event) for event in events])
+        return [counted(event.topic, future) for event, future in zip(events, futures, strict=True)]
 
     def close(self) -> None:
         """Close every connection."""
@@ -136,6 +136,17 @@ class Emitter:
                 raw = orjson.loads(text)
                 self._schemas[pair] = avro_schema(raw, self._registry.register(f"{topic}-value", raw))
         return self._schemas[pair]
+
+
+def counted(topic: str, future: Future[Place]) -> Future[Place]:
+    """The same future; its event counts as emitted when it is confirmed."""
+
+    def done(made: Future[Place]) -> None:
+        if not made.cancelled() and made.exception() is None:
+            EMITTED.add(topic=topic)
+
+    future.add_done_callback(done)
+    return future
 
 
 def _trace(identifier: uuid.UUID) -> str:

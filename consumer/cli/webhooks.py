@@ -12,7 +12,7 @@ from consumer.cli.opening import quiet_settings
 from consumer.cli.output import print_table
 from consumer.errors import ConfigurationError
 from producers.webhooks import process
-from producers.webhooks.signatures import Verifier
+from producers.webhooks.signatures import Verifier, is_digested
 from producers.webhooks.sources import load
 
 
@@ -47,7 +47,7 @@ def run() -> None:
 
 @webhooks.command()
 def check() -> None:
-    """Read the sources and their secrets, and show them without the secrets.
+    """Read the sources and their secrets, and show them without the secrets. Warns where requests may be swallowed.
 
     Example: ROWCALL_WEBHOOKS=webhooks.toml rowcall webhooks check
     """
@@ -67,4 +67,10 @@ def check() -> None:
                 "max_bytes": source.max_bytes,
             }
         )
+        if is_digested(source):
+            click.echo(
+                f"warning: source {source.name}: its delivery ID is the body's digest, so a second request with the "
+                'same body wakes nobody; where the sender has an ID, name it: delivery = "header:NAME"',
+                err=True,
+            )
     print_table(rows, ("source", "path", "scheme", "topic", "secrets", "max_bytes"), empty="no sources")

@@ -146,6 +146,11 @@ def delivery(source: Source, headers: Headers, body: bytes) -> Delivery:
     return Delivery(identity, event_type, key or identity)
 
 
+def is_digested(source: Source) -> bool:
+    """Whether the delivery ID is the body's digest by declaration, so that two requests with one body are one."""
+    return (source.delivery or _PLACES[source.scheme][0]) == "digest"
+
+
 def kept_headers(source: Source, headers: Headers) -> dict[str, str]:
     """The headers that may be stored: without signatures and secrets."""
     hidden = _SECRET_HEADERS | _SIGNATURES | {source.header.lower()}

@@ -14,6 +14,7 @@ from consumer.kafka import Brokers, Record, read_topic
 from consumer.records import Coordinates, Event
 from consumer.schema_registry import SchemaRegistry
 from consumer.settings import Settings, load
+from consumer.telemetry import REGISTRY
 from consumer.wire import Decoder
 from debezium import ports
 from debezium.stack import StackInfo
@@ -99,6 +100,15 @@ def test_incompatible_schema_is_refused_by_the_registry(settings: Settings) -> N
             emitter.prepare([(topic, "backlog.threshold")])
     finally:
         emitter.close()
+
+
+def test_events_that_are_handed_over_without_waiting_are_counted_when_they_are_confirmed(emitter: Emitter) -> None:
+    topic = f"emit-{uuid.uuid4().hex}"
+    emitter.prepare([(topic, "backlog.threshold")])
+    for future in emitter.start([backlog(topic) for _ in range(3)]):
+        future.result(20)
+    emitter.close()
+    assert REGISTRY.get_sample_value("rowcall_emitted_total", {"topic": topic}) == 3
 
 
 def test_brokers_that_are_away_are_an_outage_and_nothing_counts_as_sent(settings: Settings) -> None:

@@ -10,6 +10,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
@@ -301,3 +302,16 @@ def test_what_became_of_an_effect_is_said_once_and_clearly(flags: tuple[str, ...
     result = run("effects", "resolve", "5c1f0a52-6a0e-5f0e-8c7e-2f1b5f0a7d11", *flags)
     assert result.exit_code == 2
     assert "one of them" in result.output
+
+
+def test_webhook_source_whose_id_is_the_digest_of_the_body_is_warned_of(tmp_path: Path) -> None:
+    file = tmp_path / "webhooks.toml"
+    sources = {"own": "scheme = 'hmac'", "token": "scheme = 'bearer'", "hub": "scheme = 'github'",
+               "named": "scheme = 'bearer'\ndelivery = 'header:X-Request-Id'",
+               "asked": "scheme = 'stripe'\ndelivery = 'digest'"}  # fmt: skip
+    file.write_text("".join(f"[source.{name}]\n{text}\nsecrets = ['A_SECRET']\n" for name, text in sources.items()))
+    result = run("webhooks", "check", ROWCALL_WEBHOOKS=str(file), A_SECRET="long enough to be one")
+    assert result.exit_code == 0, result.output
+    warned = [line for line in result.stderr.splitlines() if "the body's digest" in line]
+    assert [line.split()[2].rstrip(":") for line in warned] == ["own", "token", "asked"]
+    assert 'delivery = "header:NAME"' in warned[0]

@@ -291,6 +291,8 @@ def test_first_values_of_the_past_are_not_late_for_a_monitor_that_waits() -> Non
 def test_silence_is_told_once_where_the_monitor_asks_for_it_and_so_is_its_end() -> None:
     watched = Watched(SILENT)
     watched.engine.begin(["m"], 100.0)
+    watched.restart()
+    watched.engine.begin(["m"], 130.0)
     assert ticked(watched, 159.0) == []
     assert ticked(watched, 160.0) == [(1, "raised", "nothing has come for 60 seconds")]
     watched.restart()
