@@ -93,6 +93,20 @@ def connector_names(directory: Path) -> list[str]:
     return sorted(_read(path)[0] for path in directory.glob("*.json"))
 
 
+def beat_seconds(directory: Path) -> dict[str, float]:
+    """The pause between the rows that each connector writes to `rowcall.connector_heartbeats`; those that write some.
+
+    Raises:
+        ConfigurationError: naming a file that cannot be read or is no connector.
+    """
+    found = {}
+    for name, raw in map(_read, sorted(directory.glob("*.json"))):
+        query, pause = str(raw.get("heartbeat.action.query", "")), str(raw.get("heartbeat.interval.ms", ""))
+        if "rowcall.connector_heartbeats" in query and f"'{name}'" in query and pause.isdecimal() and int(pause) > 0:
+            found[name] = int(pause) / 1000
+    return found
+
+
 def load(directory: Path, environment: Mapping[str, str]) -> list[ConnectorFile]:
     """Every `*.json` of the directory, by name.
 

@@ -48,7 +48,8 @@ WHERE s.state <> 'RETIRED';
 -- What is expected of each agent, and the last runs of it that ended. Failures are counted up to as many as matter. A
 -- pause with an end is the engine's own, not a person's. `resumed_at` is when a pause of the agent ended, as a flip says;
 -- a pause of its subject alone knew when it was due.
-SELECT a.name, a.state, a.state_reason, a.paused_until, a.activated_at, s.id AS success_id, s.finished_at AS success_at,
+SELECT a.name, a.state, a.state_reason, a.paused_until, a.updated_at, a.activated_at,
+    s.id AS success_id, s.finished_at AS success_at,
     f.id AS failure_id, f.finished_at AS failure_at, f.error_code, r.claimed_at, r.id AS running_id,
     (a.options ->> 'expect_every')::double precision AS expect_every,
     (a.options ->> 'start_grace')::double precision AS start_grace,
@@ -108,7 +109,8 @@ WHERE j.status = 'RUNNING' GROUP BY j.job_type;
 -- name: waiting
 -- Since when each agent's oldest run that could be claimed waits, in its lane or still outside the lanes. Runs that wait
 -- for a person, an event, a budget or their time are none. Runs whose agent nobody knows wait for ever: a misspelt
--- job_type. Their names are found by jumping from one to the next, whatever number of lanes there is.
+-- job_type. Their names are found by jumping from one to the next, whatever number of lanes there is. A pause
+-- with an end is the machine's, one without a person's.
 WITH RECURSIVE named AS (
     (SELECT agent FROM rowcall.lanes WHERE ready_at IS NOT NULL AND hold IS NULL ORDER BY agent LIMIT 1)
     UNION ALL
@@ -116,7 +118,9 @@ WITH RECURSIVE named AS (
         ORDER BY l.agent LIMIT 1) FROM named n WHERE n.agent IS NOT NULL
 )
 SELECT u.name, min(u.since) AS since, (array_agg(u.id ORDER BY u.since))[1] AS run_id,
-    bool_or(a.name IS NULL) AS unknown FROM (
+    bool_or(a.name IS NULL) AS unknown,
+    coalesce(bool_or(a.state = 'PAUSED' AND a.paused_until IS NULL), false) AS by_hand,
+    min(CASE WHEN a.paused_until > rowcall.now() THEN a.state_reason END) AS refused FROM (
     SELECT a.name, greatest(l.ready_at, j.created_at) AS since, l.head AS id FROM rowcall.agents a
     CROSS JOIN LATERAL unnest(rowcall.ready_levels(a.name, false)) AS v (level)
     CROSS JOIN LATERAL (SELECT ready_at, head FROM rowcall.lanes WHERE agent = a.name AND priority = v.level
@@ -134,7 +138,7 @@ SELECT u.name, min(u.since) AS since, (array_agg(u.id ORDER BY u.since))[1] AS r
         AND status = 'PENDING' ORDER BY CASE WHEN holds_key THEN created_at ELSE run_after END, id LIMIT 1000) i
     WHERE i.run_after <= rowcall.now()
 ) u LEFT JOIN rowcall.agents a ON a.name = u.name
-WHERE a.name IS NULL OR a.state = 'ACTIVE' OR (a.state = 'PAUSED' AND a.paused_until IS NOT NULL) GROUP BY u.name;
+WHERE a.name IS NULL OR a.state <> 'RETIRED' GROUP BY u.name;
 
 -- name: executors
 -- When the last executor fell silent, or will have: a clean end is silence from then on, a death only after beats that
@@ -143,6 +147,57 @@ SELECT max(CASE WHEN state = 'STOPPED' OR expected_next IS NULL THEN at
     ELSE at + (expected_next - at) * %(misses)s + make_interval(secs => %(tolerance)s) END) AS silent_at,
     max(at) AS at
 FROM rowcall.heartbeats WHERE subject = 'executor' AND at <= rowcall.now() + make_interval(secs => %(future)s) HAVING count(*) > 0;
+
+-- name: fleets
+-- Roles that something needs, since when at the latest, and when the last process of each fell silent, or will have.
+SELECT f.role, f.since, f.needed, h.silent_at, h.at FROM (
+    SELECT 'intake' AS role, min(activated_at) AS since, count(*) AS needed FROM rowcall.agents
+    WHERE state <> 'RETIRED' AND topics <> '{}'
+    UNION ALL
+    SELECT 'drift', max(seen_at), count(*) FROM rowcall.drift_monitors WHERE retired_at IS NULL
+) f LEFT JOIN LATERAL (
+    SELECT max(CASE WHEN state = 'STOPPED' OR expected_next IS NULL THEN at
+        ELSE at + (expected_next - at) * %(misses)s + make_interval(secs => %(tolerance)s) END) AS silent_at, max(at) AS at
+    FROM rowcall.heartbeats WHERE subject = f.role AND at <= rowcall.now() + make_interval(secs => %(future)s)
+) h ON true WHERE f.needed > 0;
+
+-- name: holds
+-- Budgets that are spent and storms, while they hold lanes.
+SELECT reason, budget_id, agent, topic, since, nullif(until, 'infinity') AS until, detail FROM rowcall.holds ORDER BY id;
+
+-- name: parked
+-- The first run that is parked until a person lets it go, by why.
+SELECT r.reason, j.id AS run_id, j.job_type AS agent, j.updated_at AS since
+FROM unnest('{causation_loop,budget_root,older_than_horizon}'::text[]) AS r (reason)
+CROSS JOIN LATERAL (SELECT id, job_type, updated_at FROM rowcall.agent_jobs
+    WHERE status = 'PARKED' AND reason = r.reason ORDER BY id LIMIT 1) j;
+
+-- name: open_reviews
+-- When the first review of each agent escalated, and when the one that expires first is about to: an hour before it,
+-- or when a tenth of its time is left.
+SELECT j.job_type AS agent, min(r.escalated_at) AS escalated_at, min(e.expiring_at) AS expiring_at,
+    (array_agg(r.expires_at ORDER BY e.expiring_at) FILTER (WHERE e.expiring_at IS NOT NULL))[1] AS expires_at,
+    (array_agg(r.id ORDER BY e.expiring_at) FILTER (WHERE e.expiring_at IS NOT NULL))[1] AS review_id
+FROM rowcall.reviews r JOIN rowcall.agent_jobs j ON j.id = r.job_id
+CROSS JOIN LATERAL (SELECT CASE WHEN r.code <> 'effect_unknown'
+    THEN r.expires_at - least(interval '1 hour', (r.expires_at - r.opened_at) / 10) END AS expiring_at) e
+WHERE r.state = 'OPEN' GROUP BY j.job_type;
+
+-- name: dead_letter_topics
+-- The first dead letter of each topic that nobody has dealt with; steps from topic to topic in the index.
+WITH RECURSIVE topics (topic) AS (
+    (SELECT topic FROM rowcall.dead_letters WHERE state = 'OPEN' ORDER BY topic LIMIT 1)
+    UNION ALL
+    SELECT (SELECT d.topic FROM rowcall.dead_letters d WHERE d.state = 'OPEN' AND d.topic > t.topic
+        ORDER BY d.topic LIMIT 1) FROM topics t WHERE t.topic IS NOT NULL
+)
+SELECT t.topic, d.id, d.error_code, d.created_at AS since FROM topics t
+CROSS JOIN LATERAL (SELECT id, error_code, created_at FROM rowcall.dead_letters
+    WHERE state = 'OPEN' AND topic = t.topic ORDER BY id LIMIT 1) d;
+
+-- name: connector_beats
+-- When each connector last wrote its own beat.
+SELECT connector, beat_at FROM rowcall.connector_heartbeats;
 
 -- name: begin_watching
 -- New subjects; one that another watchdog has just written stays.

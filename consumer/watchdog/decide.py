@@ -13,8 +13,9 @@ from typing import Final
 
 from consumer.watchdog.observation import BAD, Fault, Known, Observation
 
-# A late run is all there is to tell of it until its lease ends; other lateness is the way to overdue.
-_LATE_IS_TOLD: Final = frozenset({"run"})
+# A late run is all there is to tell of it until its lease ends, and so is a review that waits for too long until it is
+# about to expire; other lateness is the way to overdue.
+_LATE_IS_TOLD: Final = frozenset({"run", "review"})
 _TOLD: Final = frozenset(BAD) - {"late"}
 # Only from here something can be new; afterwards it has been judged once, and is well where nothing is wrong.
 _BEGINNING: Final = frozenset({"new", "paused"})

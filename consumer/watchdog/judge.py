@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from consumer.watchdog.observation import Expected, Fault, Observation, Rules
+from consumer.watchdog.observation import moment as _time
 
 Row = Mapping[str, Any]
 _NEVER: Final = dt.datetime(9000, 1, 1, tzinfo=dt.UTC)
@@ -227,13 +228,9 @@ def fleet(waiting: Sequence[Row], executors: Row | None, rules: Rules) -> Observ
     return Observation("fleet:executor", heard, due, (fault,), note="a worker beats")
 
 
-def _later(moment: dt.datetime, seconds: float) -> dt.datetime:
+def _later(at: dt.datetime, seconds: float) -> dt.datetime:
     """So many seconds later, or never: the calendar has an end."""
     try:
-        return min(moment + dt.timedelta(seconds=seconds), _NEVER)
+        return min(at + dt.timedelta(seconds=seconds), _NEVER)
     except OverflowError:
         return _NEVER
-
-
-def _time(moment: dt.datetime) -> str:
-    return moment.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -121,3 +121,8 @@ class Expected:
     subject: str
     first: dt.datetime
     what: str
+
+
+def moment(at: dt.datetime) -> str:
+    """A time as messages name it."""
+    return at.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

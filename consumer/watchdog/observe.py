@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from consumer import db
 from consumer.errors import Outage, TransactionConflict
-from consumer.watchdog import judge
+from consumer.watchdog import fleets, holds, judge, pauses
 from consumer.watchdog.connectors import Connectors
 from consumer.watchdog.observation import BAD, Expected, Fault, Known, Observation, Rules
 
@@ -46,9 +46,13 @@ class Observers:
             "outputs": (("output",), self._outputs),
             "runs": (("run",), self._runs),
             "queues": (("queue", "fleet"), self._queues),
+            "holds": ((), lambda session, known, _now: holds.look(session, known)),
         }
         if connectors is not None:
-            self._looks["connectors"] = (("connector",), lambda _session, _known, now: connectors.look(now))
+            self._looks["connectors"] = (
+                ("connector",),
+                lambda session, _known, now: connectors.look(now, _beats(session)),
+            )
 
     def observe(
         self, session: db.SyncSession, known: States, now: dt.datetime, looked: Callable[[], None] = lambda: None
@@ -98,7 +102,13 @@ class Observers:
     def _agents(self, session: db.SyncSession, known: States, now: dt.datetime) -> Iterable[Observation | None]:
         rows = session.execute(_SQL["agents"], {"calm": self._rules.calm}).fetchall()
         # Agents of which nothing is expected give nothing, and yet the database knows them.
-        found = [judge.agent(row, self._rules, _resumed(row, known, now)) for row in rows]
+        found = [
+            pauses.agent(
+                row, judge.agent(row, self._rules, _resumed(row, known, now)), self._rules,
+                known.get(f"agent:{row['name']}"), now,
+            )
+            for row in rows
+        ]  # fmt: skip
         names = [Observation(f"agent:{row['name']}") for row in rows]
         return [*found, *(judge.result(row, self._rules) for row in rows), *self._undeclared("agent", names, known)]
 
@@ -113,7 +123,13 @@ class Observers:
         waiting: list[dict[str, Any]] = session.execute(_SQL["waiting"]).fetchall()
         bounds = {"misses": self._rules.misses, "tolerance": self._rules.tolerance, "future": self._rules.future}
         executors = session.execute(_SQL["executors"], bounds).fetchone()
-        return [*(judge.queue(row, self._rules) for row in waiting), judge.fleet(waiting, executors, self._rules)]
+        queues = [
+            pauses.queue(row, judge.queue(row, self._rules), known.get(f"queue:{row['name']}")) for row in waiting
+        ]
+        claimable = [row for row in waiting if not row["by_hand"]]
+        needed = session.execute(_SQL["fleets"], bounds).fetchall()
+        workers = judge.fleet(claimable, executors, self._rules)
+        return [*queues, workers, *(fleets.needed(row, self._rules) for row in needed)]
 
     def _undeclared(self, kind: str, seen: Iterable[Observation], known: States) -> Iterable[Observation]:
         """What the code declares of this kind and the database does not know."""
@@ -130,6 +146,10 @@ def _resumed(row: Mapping[str, Any], known: States, now: dt.datetime) -> dt.date
     just_now = before is not None and before.state == "paused" and not before.paused and before.due_at is None
     found: dt.datetime | None = now if just_now else row["resumed_at"]
     return found
+
+
+def _beats(session: db.SyncSession) -> dict[str, dt.datetime]:
+    return {row["connector"]: row["beat_at"] for row in session.execute(_SQL["connector_beats"]).fetchall()}
 
 
 def _gone(known: States, kinds: Sequence[str], seen: set[str]) -> list[Observation]:

@@ -94,8 +94,8 @@ def test_agent_that_the_engine_paused_is_not_paused_by_a_person(watching: Rounds
     set_agent(watching, "PAUSED", "5 minutes")
     clock.advance(4000)
     watching.look()
-    assert "it is paused: model_http_401" in watching.flips("agent:a")[-1]["message"]
-    assert (watching.states()["agent:a"], watching.states()["queue:a"]) == ("overdue", "overdue")
+    assert "refused: model_http_401" in watching.flips("agent:a")[-1]["message"]
+    assert (watching.states()["agent:a"], watching.states()["queue:a"]) == ("failed", "overdue")
 
 
 def test_pause_of_what_is_gone_ends(watching: Rounds, clock: Clock) -> None:
