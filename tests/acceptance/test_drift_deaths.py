@@ -75,9 +75,9 @@ class Watched:
         assert self.producer.flush(30) == 0
 
     def told(self, level: str) -> list[tuple[str, str]]:
-        """(ID, turn) of each event on the topic of that level."""
+        """(ID without its namespace, turn) of each event on the topic of that level."""
         topic = self.warning if level == "warning" else self.critical
-        return [(number, data["turn"]) for number, data in told(self.stack, topic)]
+        return [(number.rpartition(":")[2], data["turn"]) for number, data in told(self.stack, topic)]
 
     def stored(self) -> list[tuple[str, bool]]:
         """(ID, whether it is marked as sent) of each event that has been decided."""

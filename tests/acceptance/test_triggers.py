@@ -41,9 +41,9 @@ def seen(world: World, agent: str, runs: int) -> list[Any]:
 def test_a_row_changed_many_times_in_the_window_is_one_run_with_the_latest_and_all_changes_on_record(
     world: World,
 ) -> None:
-    world.do("INSERT INTO public.things (id, kind, note) VALUES (1, 'gather', 'zero'), (2, 'gather', 'other')")
-    change(world, 1, *(f"note = '{note}'" for note in ("one", "two", "three", "four", "five")))
-    change(world, 2, "note = 'else'")
+    world.do("INSERT INTO public.things (id, kind, name) VALUES (1, 'gather', 'zero'), (2, 'gather', 'other')")
+    change(world, 1, *(f"name = '{name}'" for name in ("one", "two", "three", "four", "five")))
+    change(world, 2, "name = 'else'")
     eventually("both rows have run", lambda: len(world.jobs("gatherer")) >= 2)
     runs = {job["key_text"]: job for job in world.jobs("gatherer", None)}
     assert {key: json.loads(job["result_text"]) for key, job in runs.items()} == {
@@ -59,17 +59,17 @@ def test_a_row_changed_many_times_in_the_window_is_one_run_with_the_latest_and_a
 
 
 def test_an_agent_that_watches_a_column_sleeps_through_changes_of_others(world: World) -> None:
-    world.do("INSERT INTO public.things (id, kind) VALUES (10, 'noted')")
-    change(world, 10, "touched = 1", "note = 'a'", "note = 'a', touched = 2", "name = 'z'", "note = 'b'")
+    world.do("INSERT INTO public.things (id, kind, name) VALUES (10, 'noted', NULL)")
+    change(world, 10, "touched = 1", "name = 'a'", "name = 'a', touched = 2", "text = 'z'", "name = 'b'")
     world.do("DELETE FROM public.things WHERE id = 10")
     # All of one row is one partition: when the deletion has arrived, whatever came before has.
     assert seen(world, "noted", 4) == [(None, None), (None, "a"), ("a", "b"), ("b", None)]
 
 
 def test_triggers_compare_the_row_before_with_the_row_after(world: World) -> None:
-    world.do("INSERT INTO public.things (id, kind, whole, name, note) VALUES (20, 'measured', 5, 'x', 'open')")
+    world.do("INSERT INTO public.things (id, kind, whole, name, text) VALUES (20, 'measured', 5, 'x', 'open')")
     change(world, 20, "whole = 3", "whole = NULL", "whole = 4", "whole = 9", "name = 'y'", "touched = 1",
-           "note = 'closed'", "note = 'shut'", "name = NULL, whole = 10")  # fmt: skip
+           "text = 'closed'", "text = 'shut'", "name = NULL, whole = 10")  # fmt: skip
     assert seen(world, "changer", 3) == [(None, "x"), ("x", "y"), ("y", None)]
     assert seen(world, "riser", 2) == [(4, 9), (9, 10)]
     assert seen(world, "leaver", 1) == [("open", "closed")]

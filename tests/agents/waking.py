@@ -55,20 +55,20 @@ def _measured(change: Change) -> bool:
 
 
 gatherer = _watcher(
-    "gatherer", "note", lambda change: change.row["kind"] == "gather" and change.before is not None,
+    "gatherer", "name", lambda change: change.row["kind"] == "gather" and change.before is not None,
     coalesce=Coalesce(WINDOW),
 )  # fmt: skip
-noted = _watcher("noted", "note", lambda change: change.row["kind"] == "noted", columns=["note"])
+noted = _watcher("noted", "name", lambda change: change.row["kind"] == "noted", columns=["name"])
 riser = _watcher("riser", "whole", lambda change: _measured(change) and change.rose("whole"))
 changer = _watcher("changer", "name", lambda change: _measured(change) and change.changed("name"))
 
 
 def _has_left_open(change: Change) -> bool:
     before, after = change.before, change.after
-    return bool(_measured(change) and before and after and before["note"] == "open" and after["note"] != "open")
+    return bool(_measured(change) and before and after and before["text"] == "open" and after["text"] != "open")
 
 
-leaver = _watcher("leaver", "note", _has_left_open)
+leaver = _watcher("leaver", "text", _has_left_open)
 
 
 def _link(name: str, *topics: str) -> Agent:

@@ -124,10 +124,10 @@ class Reviews(Machine):
 
     @rule(data=st.data(), how=st.sampled_from(sorted(DECISIONS)))
     def person_comes_too_late(self, data: st.DataObject, how: str) -> None:
-        found = self.reviews("<> 'OPEN'")
-        if not found:
-            return
-        review = data.draw(st.sampled_from(found))
+        if found := self.reviews("<> 'OPEN'"):
+            self.decide_late(data.draw(st.sampled_from(found)), how)
+
+    def decide_late(self, review: Any, how: str) -> None:
         before = self.job(review["job_id"])
         with pytest.raises(OperatorError, match="the first decision stands"):
             DECISIONS[how](self.session, review["id"], ACT)
@@ -162,9 +162,11 @@ class Reviews(Machine):
     def person_moves(self, data: st.DataObject, status: str) -> None:
         """Cancels, as people can; a review that was open is closed with it."""
         if found := self.rows(f"SELECT id FROM rowcall.agent_jobs WHERE status IN {LIVE} ORDER BY id"):
-            job = data.draw(st.sampled_from(found))
-            operate.cancel(self.session, job["id"], ACT)
-            assert self.job(job["id"])["status"] == status
+            self.cancel(data.draw(st.sampled_from(found))["id"])
+
+    def cancel(self, job_id: int) -> None:
+        operate.cancel(self.session, job_id, ACT)
+        assert self.job(job_id)["status"] == "CANCELLED"
 
     @invariant()
     def reviews_hold(self) -> None:
@@ -224,6 +226,8 @@ def test_a_history_with_every_decision_in_it_keeps_the_same_rules(database: str)
             machine.decide(review, how, aware=False)
             machine.decide(review, how)
             machine.reviews_hold()
+            for late in DECISIONS:
+                machine.decide_late(review, late)
         machine.change("a", 1, "u")
         ask()
         machine.change("a", 1, "u")
@@ -231,6 +235,10 @@ def test_a_history_with_every_decision_in_it_keeps_the_same_rules(database: str)
         machine.time_passes_over_reviews(0)
         ask()
         machine.time_passes_over_reviews(310)
+        machine.reviews_hold()
+        machine.change("b", 1, "u")
+        (review,) = ask()
+        machine.cancel(review["job_id"])
         machine.reviews_hold()
         machine.teardown()
     happened = {what for what, count in Reviews.happened.items() if count}
