@@ -17,13 +17,14 @@ demo: $(VENV)/.installed  ## run the main job end to end on the embedded real st
 	$(BIN)/rowcall demo
 
 test: check  ## every check and every test, in two halves side by side
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=line --keep-going test-pieces test-journeys
+	$(MAKE) --no-print-directory --jobs=2 --keep-going test-pieces test-journeys
 
 test-pieces: $(VENV)/.installed  ## what needs at most a Postgres
 	$(BIN)/python -m pytest tests/unit tests/meta tests/integration
 
-test-journeys: $(VENV)/.installed  ## what needs the whole stack
-	$(BIN)/python -m pytest tests/acceptance tests/crash
+test-journeys: $(VENV)/.installed  ## what needs the whole stack; told when it has ended
+	@mkdir -p build && echo "the journeys run beside it: build/journeys.log"
+	@$(BIN)/python -m pytest tests/acceptance tests/crash >build/journeys.log 2>&1; code=$$?; cat build/journeys.log; exit $$code
 
 unit: $(VENV)/.installed  ## the tests that need no service
 	$(BIN)/python -m pytest tests/unit tests/meta

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -142,15 +140,6 @@ def test_effects_before_the_answer_and_a_tier_exclude_each_other() -> None:
 
     with pytest.raises(ConfigurationError, match="effects_before_answer"):
         agent.check()
-
-
-def test_the_agent_of_the_docs_can_be_registered() -> None:
-    text = (Path(__file__).parents[2] / "docs/effects.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    names: dict[str, Any] = {"__name__": "my_agents"}
-    exec(compile(code, "docs/effects.md", "exec", dont_inherit=True), names)
-    (agent,) = names["AGENTS"]
-    agent.check()
 
 
 @pytest.mark.parametrize(
