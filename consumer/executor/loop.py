@@ -37,8 +37,6 @@ _log = logging.getLogger(__name__)
 _PAUSE_SECONDS = 300.0
 # While another worker promotes: look again soon, its jobs may be more than it can hold.
 _PROMOTION_WAIT = 0.02
-# A full worker gathers the places that runs leave one by one: runs claimed together are also written together.
-_GATHER_SECONDS = 0.05
 # A group of runs must not wait longer for one row that somebody else holds.
 _LOCK_SECONDS = 0.5
 # Sessions: for grouped writes and claims, for outcomes with agents' SQL, for agents' reads.
@@ -104,8 +102,6 @@ class Executor:
         self._upkeep = Upkeep(list(self._agents), lease_seconds=settings.lease_seconds, permits=services.permits)
         # The last look found nothing, and nothing has happened since.
         self._idle = False
-        # The last look left no room.
-        self._full = False
         self._pulse = HEALTH.loop("executor", limit_seconds=max(30.0, 5 * settings.poll_seconds))
 
     @property
@@ -127,8 +123,6 @@ class Executor:
                 pause = await self._look()
                 woken = await self._wake.wait(pause)
                 self._idle = self._idle and not woken
-                if self._full and 4 * self._room() < self._settings.runs_in_flight and not stop.is_set():
-                    await asyncio.sleep(_GATHER_SECONDS)
         finally:
             stopping.cancel()
             await self._drain()
@@ -165,7 +159,6 @@ class Executor:
             return 1.0
         HEALTH.report("executor database", ready=True)
         self._idle = not placed and not jobs
-        self._full = len(jobs) >= room
         PROMOTED.add(max(0, placed))
         for job in jobs:
             CLAIMED.add(agent=job.agent)
